@@ -1,4 +1,4 @@
-//! `amdgpu-ep bench`: how fast a model runs, against ONNX Runtime's CPU provider in the same process.
+//! `amdgpu-ep bench`: measures a model against ONNX Runtime's CPU provider, in one process.
 
 use std::time::{Duration, Instant};
 
@@ -17,23 +17,23 @@ use crate::table;
 use crate::target::{self, Opened, Place, Placed, SourceArguments, Target, TargetArguments};
 use crate::times::Times;
 
-/// The form of the JSON document.
+/// The version of the JSON document.
 const SCHEMA: u32 = 1;
 
-/// Runs before anything is measured, each way.
+/// Warm-up runs per session.
 const WARM_UP_RUNS: usize = 3;
 
-/// Pairs of runs that are measured, however long they take.
+/// The minimum number of measured pairs of runs, however long they take.
 const LEAST_PAIRS: usize = 3;
 
-/// Runs whose steps are timed, and how long they may take.
+/// Number of runs whose steps are timed, and their time limit.
 const PROFILED_RUNS: usize = 21;
 const PROFILE_TIME: Duration = Duration::from_secs(20);
 
-/// Steps of a profile that are shown.
+/// Number of profiled steps in the report.
 const SHOWN_STEPS: usize = 30;
 
-/// A thread that spins while it waits takes time from the other session.
+/// Disables spinning: a thread that spins while it waits takes time from the other session.
 const QUIET: [(&str, &str); 2] = [("session.intra_op.allow_spinning", "0"), ("session.inter_op.allow_spinning", "0")];
 
 /// The arguments of `bench`.
@@ -62,7 +62,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     if (0.0..=86400.0).contains(&seconds) { Ok(seconds) } else { Err(wrong()) }
 }
 
-/// The whole answer.
+/// The complete report.
 #[derive(Clone, Debug, Serialize)]
 struct Report {
     schema: u32,
@@ -70,17 +70,17 @@ struct Report {
     place: Place,
     #[serde(flatten)]
     placed: Placed,
-    /// Threads inside an operator, when the user chose.
+    /// Threads within an operator, if the user set them.
     threads: Option<u16>,
     /// The shape of each input.
     inputs: Vec<Input>,
     device: Times,
     cpu: Times,
-    /// The CPU provider's median by the device's: above 1, the device is faster.
+    /// The CPU provider's median divided by the device's: above 1, the device is faster.
     ratio: f64,
     /// The steps with their times, slowest first; absent without `--steps`.
     profile: Option<Vec<TimedStep>>,
-    /// What the backend counted; absent if it was not the hip backend.
+    /// The backend's memory statistics; absent unless it is the hip backend.
     memory: Option<Memory>,
 }
 
@@ -91,10 +91,10 @@ struct Input {
     shape: Vec<usize>,
 }
 
-/// Runs the command; gives the exit code and what to print.
+/// Runs the command, and returns the exit code and the output.
 ///
 /// # Errors
-/// When something that is needed is missing, or a run fails.
+/// When something required is missing, or a run fails.
 pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
     let target = match target::open(&arguments.target)? {
         Opened::Ready(target) => target,
@@ -138,7 +138,8 @@ fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
     let (mut device_times, mut cpu_times) = (Vec::new(), Vec::new());
     progress.measure(arguments.seconds);
     let start = Instant::now();
-    // Turn by turn, so that whatever else the machine does meets both alike; who goes first changes too.
+    // Alternate between both, so that other load on the machine affects both equally. The order within a pair
+    // alternates too.
     while device_times.len() < LEAST_PAIRS || start.elapsed() < limit {
         if device_times.len() % 2 == 0 {
             device_times.push(timed(&device, "the device")?);
@@ -155,7 +156,7 @@ fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
         kind: array.element().name(),
         shape: array.shape().to_vec(),
     };
-    // It is counted until the session ends.
+    // Memory is counted until the session ends.
     drop(device);
     Ok(Report {
         schema: SCHEMA,
@@ -171,7 +172,7 @@ fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
     })
 }
 
-/// Times the steps in a session of their own: each is waited for, so the session as a whole is slower.
+/// Times the steps in a separate session, which is slower because it waits for each step.
 fn profile(
     target: &Target,
     arguments: &Arguments,

@@ -1,4 +1,4 @@
-//! `amdgpu-ep cache`: what is kept on disk, and clearing it.
+//! `amdgpu-ep cache`: shows the caches on disk, or clears them.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use serde::Serialize;
 use crate::report;
 use crate::table;
 
-/// The form of the JSON document.
+/// The version of the JSON document.
 const SCHEMA: u32 = 1;
 
-/// The user was asked, and said no.
+/// The user was asked, and declined.
 const NOT_REMOVED: u8 = 1;
 
 /// The arguments of `cache`.
@@ -46,20 +46,20 @@ enum Action {
     },
 }
 
-/// The whole answer.
+/// The complete report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Report {
     schema: u32,
     /// The cache folder.
     path: String,
-    /// The variable that named it.
+    /// The environment variable that named it.
     from: Option<&'static str>,
     caches: Vec<Cache>,
     files: usize,
     bytes: u64,
-    /// Whether the files are gone now.
+    /// Whether the files were removed.
     removed: bool,
-    /// Every file, if that was asked for.
+    /// Every file, if requested.
     entries: Option<Vec<Entry>>,
 }
 
@@ -81,7 +81,7 @@ struct Entry {
     unused_seconds: u64,
 }
 
-/// Runs the command; gives the exit code and what to print.
+/// Runs the command, and returns the exit code and the output.
 ///
 /// # Errors
 /// When no folder is known, or it cannot be read or cleared.
@@ -124,7 +124,7 @@ fn examine(root: &Path, from: Option<&'static str>, lists: bool) -> Result<Repor
 }
 
 fn entry(file: &Kept) -> Entry {
-    // A file of the future was used just now.
+    // A timestamp in the future counts as just now.
     let unused = SystemTime::now().duration_since(file.entry.used).unwrap_or_default();
     Entry {
         cache: file.kind.what,
@@ -146,7 +146,7 @@ fn agreed(report: &Report) -> Result<bool> {
         .context("the question could not be asked")?;
     let agreed = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes");
     if !agreed {
-        // Nobody is left to tell when stderr is closed.
+        // If stderr is closed, there is no one to tell.
         let _ = writeln!(io::stderr(), "note: nothing was removed");
     }
     Ok(agreed)

@@ -1,4 +1,4 @@
-//! Child processes that may crash or hang without taking this one with them.
+//! Child processes, which may crash or hang without affecting this one.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -11,53 +11,53 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// What a child printed, and how it ended.
+/// The output of a child, and how it ended.
 pub struct Captured {
-    /// `None` when it was ended for taking too long.
+    /// `None` if it was killed after the timeout.
     pub status: Option<ExitStatus>,
-    /// The end of what it printed.
+    /// The end of its stdout.
     pub stdout: String,
-    /// The end of what it complained about.
+    /// The end of its stderr.
     pub stderr: String,
 }
 
-/// How a question to a child ended.
+/// The outcome of a question to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// It answered.
     Answered,
-    /// A signal ended it before it could answer.
+    /// A signal killed it before it could answer.
     Crashed,
-    /// It gave no answer in time.
+    /// It did not answer in time.
     TimedOut,
     /// It could not be started, or ended without an answer.
     Failed,
 }
 
-/// The answer of a child, or how it failed to give one.
+/// The answer of a child, or why there is none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer<T> {
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What went wrong, in words.
+    /// A description of the failure.
     pub detail: Option<String>,
     /// The answer.
     pub value: Option<T>,
 }
 
-/// Libraries print what they like to stdout; the answer is the line that begins with this.
+/// Libraries may print anything to stdout, so the answer is the line with this prefix.
 const MARK: &str = "amdgpu-ep-answer: ";
-/// Kept of each stream: enough for any answer, little enough for a library that never stops printing.
+/// How much of each stream is kept: enough for any answer, but bounded, because a library may print without end.
 const KEPT_BYTES: usize = 4 << 20;
 const POLL: Duration = Duration::from_millis(5);
-/// How long to wait for the pipes of a child that has ended; a process it left behind may hold them open.
+/// How long to wait for the pipes of a child that has exited; a process that it left behind may keep them open.
 const PIPES: Duration = Duration::from_secs(1);
 
-/// An answer as the child prints it.
+/// The line in which the child prints its answer.
 ///
 /// # Errors
-/// When `value` cannot be written as JSON.
+/// When `value` cannot be serialised as JSON.
 pub fn answer_line(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(format!("\n{MARK}{}\n", serde_json::to_string(value)?))
 }
@@ -86,7 +86,7 @@ fn judge<T: DeserializeOwned>(captured: &Captured, timeout: Duration) -> Answer<
     };
     match (value, ended) {
         (Some(value), None) => Answer { outcome: Outcome::Answered, detail: None, value: Some(value) },
-        // The libraries' own clean-up went wrong: worth a word, but the answer stands.
+        // The libraries' own clean-up failed. That is worth a note, but the answer is valid.
         (Some(value), Some((_, how))) => Answer {
             outcome: Outcome::Answered,
             detail: Some(format!("{how} after it had answered")),
@@ -104,7 +104,7 @@ fn judge<T: DeserializeOwned>(captured: &Captured, timeout: Duration) -> Answer<
     }
 }
 
-/// Runs a command to its end, but no longer than `timeout`.
+/// Runs a command until it exits, or kills it after `timeout`.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -132,7 +132,7 @@ fn wait(child: &mut Child, timeout: Duration) -> io::Result<Option<ExitStatus>> 
     }
 }
 
-/// The end of a stream, read by a thread so that the child never waits for us.
+/// The end of a stream. A thread reads it, so that the child never blocks on a full pipe.
 struct Tail {
     bytes: Arc<Mutex<Vec<u8>>>,
     /// Closes when the stream ends.
@@ -160,7 +160,7 @@ impl Tail {
     }
 
     fn text(self) -> String {
-        // Either way, what has arrived is what there is.
+        // On a timeout, the data that has arrived has to do.
         let _ = self.ended.recv_timeout(PIPES);
         self.bytes.lock().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! How far two results of one output are apart.
+//! Compares two results of one output.
 
 use serde::Serialize;
 
@@ -9,24 +9,25 @@ use crate::ort::{Array, Element};
 pub struct Difference {
     /// The largest difference.
     pub max_abs: f64,
-    /// The largest difference relative to the CPU provider's element, where that is not 0.
+    /// The largest difference relative to the CPU provider's element, for elements other than 0.
     pub max_rel: f64,
-    /// The cosine of the angle between the two as vectors; absent when one is all zeroes or not finite.
+    /// The cosine of the angle between both as vectors; absent if one is all zeros or not finite.
     pub cosine: Option<f64>,
-    /// The largest difference that is allowed.
+    /// The largest allowed difference.
     pub allowed: f64,
-    /// Whether it is within what is allowed.
+    /// Whether the difference is within the allowed one.
     pub good: bool,
-    /// What else is wrong.
+    /// Any other problem.
     pub problem: Option<String>,
 }
 
-/// What is allowed when the user asks for nothing else.
+/// The kind of arithmetic, which determines the default tolerance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arithmetic {
-    /// Rounding in the last bits.
+    /// Only the last bits are rounded.
     Plain,
-    /// The model rounds to a few steps: a last bit that differs becomes a whole step, and steps add up.
+    /// The model rounds to a few levels, so that a difference in the last bit can become a whole level, and levels add
+    /// up.
     Quantised,
 }
 
@@ -38,8 +39,8 @@ impl Arithmetic {
     }
 }
 
-/// The difference that an element type allows, as a share of the largest magnitude in the output; for 8-bit integers,
-/// which come from rounding, an absolute one.
+/// The tolerance for an element type, as a fraction of the largest magnitude in the output. For 8-bit integers, which
+/// come from rounding, it is absolute.
 pub fn tolerance(element: Element, arithmetic: Arithmetic) -> f64 {
     match element {
         element if element.is_float() && arithmetic == Arithmetic::Quantised => 1e-1,
@@ -52,7 +53,7 @@ pub fn tolerance(element: Element, arithmetic: Arithmetic) -> f64 {
     }
 }
 
-/// Compares a result with the CPU provider's, with a tolerance as [`tolerance`] gives it.
+/// Compares a result with the CPU provider's, with a tolerance as from [`tolerance`].
 pub fn compare(found: &Array, cpu: &Array, share: f64) -> Difference {
     let mut difference =
         Difference { max_abs: 0.0, max_rel: 0.0, cosine: None, allowed: 0.0, good: false, problem: None };
@@ -69,7 +70,7 @@ pub fn compare(found: &Array, cpu: &Array, share: f64) -> Difference {
     let (mut dot, mut found_square, mut cpu_square, mut largest, mut odd) = (0.0, 0.0, 0.0, 0.0f64, 0usize);
     for (a, b) in found.numbers().zip(cpu.numbers()) {
         if a == b || (a.is_nan() && b.is_nan()) {
-            // Equal infinities have no difference to speak of.
+            // Equal values, including infinities and NaN, have no difference.
         } else if a.is_finite() && b.is_finite() {
             difference.max_abs = difference.max_abs.max((a - b).abs());
             if b != 0.0 {
@@ -94,7 +95,7 @@ pub fn compare(found: &Array, cpu: &Array, share: f64) -> Difference {
     if odd > 0 {
         difference.problem = Some(format!("{odd} elements are infinite or not a number on one side only"));
     }
-    // 64-bit integers may differ where their numbers as floats do not.
+    // 64-bit integers may differ although they are equal as floats.
     let exact = difference.allowed > 0.0 || found.bytes() == cpu.bytes();
     difference.good = odd == 0 && difference.max_abs <= difference.allowed && exact;
     difference

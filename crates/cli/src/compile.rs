@@ -1,8 +1,8 @@
-//! `amdgpu-ep compile`: makes a compiled model ahead of time.
+//! `amdgpu-ep compile`: compiles a model ahead of time.
 //!
-//! ONNX Runtime does it while it makes a session: in the model that it writes, `EPContext` nodes stand for what the backend
-//! compiled. All files are made in a folder of their own and moved when they are complete, the model last, so there never is
-//! a model that lacks some of its files.
+//! ONNX Runtime does it while it creates a session: it writes a model in which `EPContext` nodes replace the compiled
+//! parts. All files are written to a temporary folder and moved once they are complete, the model last. So there is
+//! never a model without its other files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
 /// More than ONNX Runtime writes at once.
 const PROBE_BYTES: usize = 1 << 20;
 
-/// The form of the JSON document.
+/// The version of the JSON document.
 const SCHEMA: u32 = 1;
 
 /// The arguments of `compile`.
@@ -46,7 +46,7 @@ pub struct Arguments {
     dims: Vec<(String, usize)>,
 }
 
-/// The whole answer.
+/// The complete report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Report {
     schema: u32,
@@ -54,26 +54,26 @@ struct Report {
     place: Place,
     #[serde(flatten)]
     placed: Placed,
-    /// The profile that was asked for, which has to be asked for again when the model is run.
+    /// The requested profile, which is also needed to run the model.
     profile: Option<String>,
-    /// The compiled model, then the files that it names.
+    /// The compiled model, followed by the files that it refers to.
     files: Vec<MadeFile>,
     compile_seconds: f64,
-    /// What a session takes to load the compiled model.
+    /// Time to load the compiled model in a session.
     load_seconds: f64,
 }
 
-/// A file that was made.
+/// A file that was written.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct MadeFile {
     file: String,
     bytes: u64,
 }
 
-/// Runs the command; gives the exit code and what to print.
+/// Runs the command, and returns the exit code and the output.
 ///
 /// # Errors
-/// When something that is needed is missing, or there is nothing to compile.
+/// When something required is missing, or there is nothing to compile.
 pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
     let place = Output::check(arguments)?;
     let target = match target::open(&arguments.target)? {
@@ -113,7 +113,7 @@ impl<'a> Output<'a> {
         Ok(Self { file: output, folder, name })
     }
 
-    /// Moves what was made to its place, the model last: where it is, its files are too.
+    /// Moves the files to their final place, the model last, so that it never lacks its files.
     fn take(&self, made: &TempDir) -> Result<Vec<MadeFile>> {
         let mut files = fs::read_dir(made)
             .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>())
@@ -135,7 +135,8 @@ fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Resul
     let progress = Progress::new("compiling the model ...");
     let mut dims = arguments.dims.clone();
     if !dims.is_empty() {
-        // What the CPU provider can't load has names that nobody tells us; compiled models are refused below.
+        // If the CPU provider cannot load the model, its dimension names are unknown. Compiled models are rejected
+        // below.
         if let Ok(session) = target.cpu_session(None, &[], None) {
             dims = inputs::named(&session.inputs()?, &dims)?;
         }
@@ -144,8 +145,8 @@ fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Resul
     let made = Cleanup::making(|| tempfile::Builder::new().prefix(".compiling-").tempdir_in(output.folder));
     let (made, _cleanup) = made.with_context(|| format!("nothing can be written into {}", output.folder.display()))?;
     let file = made.path().join(output.name);
-    // Weights of nodes that stay on the CPU provider stay in the model: ONNX Runtime would move all of them out, also the
-    // operands that its shape inference has to read.
+    // Weights of nodes on the CPU provider stay in the model. ONNX Runtime would otherwise move all of them out,
+    // including operands that its shape inference has to read.
     let entries = [
         ("ep.context_enable", "1"),
         ("ep.context_embed_mode", if arguments.external { "0" } else { "1" }),
@@ -173,7 +174,7 @@ fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Resul
     }
     progress.say("loading the compiled model ...");
     let start = Instant::now();
-    // What would be compiled again is an error.
+    // If the model needed compiling again, this would fail.
     drop(target.session_of(&file, &[("session.disable_model_compile", "1")], None, &[])?);
     let load_seconds = start.elapsed().as_secs_f64();
     let files = output.take(&made)?;
@@ -181,8 +182,8 @@ fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Resul
     Ok(Report { schema: SCHEMA, place, placed, profile, files, compile_seconds, load_seconds })
 }
 
-/// The error of a session that could not write the compiled model. ONNX Runtime says which file it could not write, and not
-/// why, so the folder is asked again: a disk that was full still is, with what was written there.
+/// The error of a session that could not write the compiled model. ONNX Runtime names the file but not the reason, so
+/// this writes a test file: a full disk is still full, with the incomplete files on it.
 fn unwritten(error: anyhow::Error, made: &TempDir, output: &Output<'_>) -> anyhow::Error {
     let is_about_file = made.path().to_str().is_some_and(|folder| format!("{error:#}").contains(folder));
     let probed = || fs::write(made.path().join("probe"), vec![0; PROBE_BYTES]).err().filter(|_| is_about_file);

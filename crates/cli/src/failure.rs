@@ -1,4 +1,4 @@
-//! How an error is told: every fact once, and last what to do.
+//! Formats errors: every fact once, and help at the end.
 
 use crate::ort::message;
 
@@ -6,8 +6,8 @@ const HELP: &str = "\n  help: ";
 
 /// An error with its causes, as one text.
 ///
-/// Types of libraries often repeat their cause in their own words, and a message that ends with help is often wrapped by
-/// one that goes on.
+/// Error types of libraries often repeat their cause, and a message that ends with help is often wrapped in another
+/// one.
 pub fn text(error: &anyhow::Error) -> String {
     let mut told = String::new();
     let mut helps: Vec<String> = Vec::new();

@@ -1,4 +1,5 @@
-//! The only unsafe code of the command: opening libraries of others, and what only the C library can do.
+//! The only unsafe code of the command outside its ONNX Runtime client: opening other libraries, and calls to the C
+//! library.
 
 use std::ffi::{CStr, OsStr};
 use std::path::{Path, PathBuf};
@@ -6,19 +7,19 @@ use std::path::{Path, PathBuf};
 use dylib::Library;
 use ort_ep_sys::{Api, NegotiationError, OrtApiBase};
 
-/// Turns ONNX Runtime's telemetry off for this process, unless the user decided about it: releases from 1.29 on would open
-/// network connections, and this command promises none.
+/// Disables ONNX Runtime's telemetry in this process, unless the user has set the variable. Releases since 1.29 would
+/// open network connections, and this command promises not to.
 pub fn disable_telemetry() {
     const VARIABLE: &str = "ORT_DISABLE_TELEMETRY";
     if std::env::var_os(VARIABLE).is_none() {
-        // SAFETY: `main` calls this first, before there is another thread that could read the environment.
+        // SAFETY: `main` calls this first, before there is any other thread that could read the environment.
         unsafe { std::env::set_var(VARIABLE, "1") };
     }
 }
 
-/// What a library says about itself.
+/// Facts about an ONNX Runtime library.
 pub struct OnnxRuntime {
-    /// The file the loader chose.
+    /// The file that the loader chose.
     pub file: Option<PathBuf>,
     /// Its version, such as `1.31.1`.
     pub version: String,
@@ -28,21 +29,21 @@ pub struct OnnxRuntime {
 
 type GetApiBase = unsafe extern "C" fn() -> *const OrtApiBase;
 
-/// Opens a library as ONNX Runtime and asks for its version.
+/// Opens a library as ONNX Runtime and reads its version.
 ///
 /// # Errors
-/// The loader's reason, or what the library lacks.
+/// The loader's error, or what the library lacks.
 pub fn onnxruntime(name: &OsStr) -> Result<OnnxRuntime, String> {
     let library = Library::open(name)?;
-    // SAFETY: `OrtGetApiBase` has had this signature in every release of ONNX Runtime; a library with another meaning
-    // for the name can at worst end this process, which exists to take that risk.
+    // SAFETY: `OrtGetApiBase` has had this signature in every release of ONNX Runtime. A library that uses the name for
+    // something else can at worst crash this process, which exists to take that risk.
     let entry = unsafe { library.symbol::<GetApiBase>("OrtGetApiBase") }
         .ok_or("it opens, but has no OrtGetApiBase: this is not ONNX Runtime")?;
     // SAFETY: takes no argument and returns a static table or null.
     let base = unsafe { entry() };
     // SAFETY: a non-null result is a static table of the library, which stays open to the end of the process.
     let version = match unsafe { base.as_ref() }.and_then(|base| base.GetVersionString) {
-        // SAFETY: takes no argument and returns static text or null.
+        // SAFETY: takes no argument and returns a static string or null.
         Some(get_version) => text(unsafe { get_version() }),
         None => String::new(),
     };
@@ -51,10 +52,10 @@ pub fn onnxruntime(name: &OsStr) -> Result<OnnxRuntime, String> {
     Ok(OnnxRuntime { file: dylib::file_at(entry as *const () as usize), version, api_version })
 }
 
-/// Opens a library and looks for functions, without calling any.
+/// Opens a library and looks up functions, without calling them.
 ///
 /// # Errors
-/// The loader's reason, or the names it lacks.
+/// The loader's error, or the missing names.
 pub fn exports(file: &Path, names: &[&str]) -> Result<(), String> {
     let library = Library::open(file)?;
     let missing: Vec<&str> = names.iter().filter(|name| !library.has(name)).copied().collect();
@@ -65,14 +66,14 @@ fn text(text: *const std::ffi::c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: ONNX Runtime returns NUL-terminated static text.
+    // SAFETY: ONNX Runtime returns NUL-terminated static strings.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Ends the process without running what C++ libraries have registered for its end, while their threads still work.
+/// Ends the process without running the exit handlers of C++ libraries, whose threads may still be working.
 #[cfg(unix)]
 pub fn exit_now(code: i32) -> ! {
-    // SAFETY: takes any number, and nothing of this process is used afterwards.
+    // SAFETY: takes any number, and nothing in this process runs afterwards.
     unsafe { libc::_exit(code) }
 }
 
@@ -82,7 +83,7 @@ pub fn exit_now(code: i32) -> ! {
     std::process::exit(code)
 }
 
-/// Whether this user may create files in a folder, asked without creating one.
+/// Whether this user may create files in a folder, checked without creating one.
 #[cfg(unix)]
 pub fn is_writable_folder(folder: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
@@ -92,8 +93,7 @@ pub fn is_writable_folder(folder: &Path) -> bool {
     folder.is_dir() && unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) } == 0 && !shows_the_kernel(&path)
 }
 
-/// Whether a folder is of a file system that only shows what the kernel knows: root may write anywhere, and creates nothing
-/// there.
+/// Whether a folder is in a pseudo file system of the kernel: root has write permission there, but cannot create files.
 #[cfg(target_os = "linux")]
 fn shows_the_kernel(path: &CStr) -> bool {
     const KINDS: [i64; 7] = [
@@ -106,9 +106,9 @@ fn shows_the_kernel(path: &CStr) -> bool {
         libc::SECURITYFS_MAGIC,
     ];
     let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: `path` is NUL-terminated, and `found` has room for the answer.
+    // SAFETY: `path` is NUL-terminated, and `found` has space for the result.
     let asked = unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) };
-    // SAFETY: the call has filled the structure when it succeeds.
+    // SAFETY: the call has filled the structure if it succeeded.
     asked == 0 && KINDS.contains(&unsafe { found.assume_init() }.f_type)
 }
 
@@ -118,7 +118,7 @@ fn shows_the_kernel(_path: &CStr) -> bool {
     false
 }
 
-/// Whether this user may create files in a folder, as far as its attributes say.
+/// Whether this user may create files in a folder, according to its attributes.
 #[cfg(windows)]
 pub fn is_writable_folder(folder: &Path) -> bool {
     std::fs::metadata(folder).is_ok_and(|found| found.is_dir() && !found.permissions().readonly())

@@ -1,4 +1,4 @@
-//! The inputs of a run: from files, or random in the shapes that the model and the user name.
+//! The inputs of a run: from files, or random with shapes from the model and the user.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::npy;
 use crate::npz;
 use crate::ort::{Array, Dim, Element, Port, PortKind, dims_text};
 
-/// Elements that one random input may have.
+/// The maximum number of elements in a random input.
 const MOST_ELEMENTS: usize = 1 << 31;
 
 /// What the user says about inputs.
@@ -27,7 +27,7 @@ pub struct InputArguments {
 /// Parses `--dim NAME=N`.
 ///
 /// # Errors
-/// When it is something else.
+/// When it has another form.
 pub fn dim(text: &str) -> Result<(String, usize), String> {
     let wrong = || format!("{text:?} is not of the form NAME=N");
     let (name, extent) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
@@ -46,7 +46,7 @@ pub enum InputFile {
 /// Parses `--input NAME=FILE.npy` and `--input FILE.npz`.
 ///
 /// # Errors
-/// When it is neither.
+/// When it has another form.
 pub fn file(text: &str) -> Result<InputFile, String> {
     match text.split_once('=').filter(|(name, file)| !name.is_empty() && !file.is_empty()) {
         Some((_, file)) if has_suffix(file) => Err(format!(
@@ -71,10 +71,10 @@ impl InputFile {
     }
 }
 
-/// Makes every input of a model, in its order.
+/// Creates every input of a model, in order.
 ///
 /// # Errors
-/// When a name is unknown, a shape or type does not fit, or an input cannot be made up.
+/// When a name is unknown, a shape or type does not match, or an input cannot be generated.
 pub fn make(ports: &[Port], files: &[InputFile], arguments: &InputArguments) -> Result<Vec<Array>> {
     let mut given = BTreeMap::new();
     for file in files {
@@ -98,7 +98,7 @@ pub fn make(ports: &[Port], files: &[InputFile], arguments: &InputArguments) -> 
     Ok(arrays)
 }
 
-/// The error of a run, with what it was run on: often a made-up shape or value is what the model refuses.
+/// Adds the inputs to the error of a run, because the model often rejects a generated shape or value.
 pub fn failed(what: &str, error: anyhow::Error, ports: &[Port], arrays: &[Array]) -> anyhow::Error {
     let given = ports.iter().zip(arrays).map(|(port, array)| {
         let PortKind::Tensor(_, dims) = &port.kind else { return port.name.clone() };
@@ -122,7 +122,7 @@ fn describe(port: &Port) -> String {
     }
 }
 
-/// Checks a file's array against the model; bfloat16, which numpy lacks, is taken from other floats.
+/// Checks a file's array against the model. bfloat16 inputs, which numpy lacks, are converted from other floats.
 fn fitting(port: &Port, array: Array) -> Result<Array> {
     let name = &port.name;
     let PortKind::Tensor(element, dims) = &port.kind else {
@@ -144,10 +144,10 @@ fn fitting(port: &Port, array: Array) -> Result<Array> {
     }
 }
 
-/// Dimensions by the names that they have in the model, by which ONNX Runtime fixes them.
+/// Converts dimensions to their names in the model, by which ONNX Runtime overrides them.
 ///
 /// # Errors
-/// When one has none.
+/// When a dimension has no name.
 pub fn named(ports: &[Port], asked: &[(String, usize)]) -> Result<Vec<(String, usize)>> {
     let known: BTreeSet<String> =
         dynamic(ports).filter(|(key, port, axis)| *key != by_axis(port, *axis)).map(|(key, ..)| key).collect();
@@ -160,9 +160,9 @@ pub fn named(ports: &[Port], asked: &[(String, usize)]) -> Result<Vec<(String, u
         .collect()
 }
 
-/// The key of a dynamic dimension that the user calls by its name or as `input.axis`.
+/// The key of a dynamic dimension that the user gives by name or as `input.axis`.
 fn resolved(ports: &[Port], asked: &str) -> Option<String> {
-    // A name may look like the other form; it comes first.
+    // A name may look like `input.axis`; names take precedence.
     let by_name = dynamic(ports).find(|(key, ..)| key == asked);
     let found = by_name.or_else(|| dynamic(ports).find(|(_, port, axis)| by_axis(port, *axis) == asked));
     found.map(|(key, ..)| key)
@@ -172,7 +172,7 @@ fn by_axis(port: &Port, axis: usize) -> String {
     format!("{}.{axis}", port.name)
 }
 
-/// The extent of every dynamic dimension, by its name or as `input.axis`.
+/// The extent of every dynamic dimension, with its name or `input.axis` as the key.
 fn extents(
     ports: &[Port],
     given: &BTreeMap<&str, Array>,
@@ -202,7 +202,7 @@ fn extents(
     Ok(extents.into_iter().map(|(name, extent)| (name, extent.unwrap_or(1))).collect())
 }
 
-/// Every dynamic dimension with its place.
+/// All dynamic dimensions, with their input and axis.
 fn dynamic(ports: &[Port]) -> impl Iterator<Item = (String, &Port, usize)> {
     let dims = |port: &'_ Port| match &port.kind {
         PortKind::Tensor(_, dims) => dims.clone(),
@@ -243,7 +243,7 @@ fn made_up(port: &Port, extents: &BTreeMap<String, usize>, random: &mut Random) 
     Array::new(*element, shape, bytes).context("a random input does not fill its shape")
 }
 
-/// SplitMix64: small, and the same numbers on every machine.
+/// SplitMix64: small, and reproducible on every machine.
 struct Random(u64);
 
 impl Random {
@@ -259,8 +259,8 @@ impl Random {
         word ^ (word >> 31)
     }
 
-    /// Floats lie in -1..1 and 8-bit integers anywhere. Wider integers are 0 or 1: often they are indices or masks, for
-    /// which other values may be out of range.
+    /// Floats are in -1..1 and 8-bit integers in their full range. Wider integers are 0 or 1: they are often indices or
+    /// masks, for which other values may be out of range.
     fn number(&mut self, element: Element) -> f64 {
         let bits = self.bits();
         match element {

@@ -1,4 +1,4 @@
-//! What is removed when the user presses Ctrl-C.
+//! Removes unfinished files when the user presses Ctrl-C.
 
 use std::fs;
 use std::io;
@@ -13,28 +13,28 @@ use crate::ffi;
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 static HANDLER: Once = Once::new();
 
-/// What a shell reports for a command that Ctrl-C ended.
+/// The exit code that shells report for a command ended by Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
-/// Work may go on in another thread until the process has ended, and put new files into a folder that is removed.
+/// Retries, because another thread may still create files in a folder that is being removed.
 const ATTEMPTS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A file or folder that is removed if the command is interrupted while this exists.
+/// A file or folder that is removed if the command is interrupted while this value exists.
 pub struct Cleanup(PathBuf);
 
 impl Cleanup {
-    /// Makes a temporary file or folder. An interrupt waits until it is known here, so that none is left behind. Its
-    /// own type removes it when the work is done or has failed.
+    /// Creates a temporary file or folder. An interrupt waits until the path is recorded here, so that nothing is left
+    /// behind. The returned value removes the file itself when the work is done or has failed.
     ///
     /// # Errors
     /// When `make` fails.
     pub fn making<T: AsRef<Path>>(make: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Cleanup)> {
-        // `chat` has a handler of its own, and nothing to remove.
+        // `chat` has its own handler, and nothing to remove.
         HANDLER.call_once(|| drop(ctrlc::set_handler(end)));
         unfinished(|paths| {
             let made = make()?;
-            // The folder may be relative, and be changed.
+            // The path may be relative, and the current folder may change.
             let path = std::path::absolute(made.as_ref()).unwrap_or_else(|_| made.as_ref().to_owned());
             paths.push(path.clone());
             Ok((made, Cleanup(path)))
@@ -56,7 +56,7 @@ fn unfinished<T>(with: impl FnOnce(&mut Vec<PathBuf>) -> T) -> T {
     with(&mut UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Removes what is unfinished, and ends the process: by force, because other threads are in the middle of something.
+/// Removes unfinished files and ends the process at once, because other threads are still working.
 fn end() {
     unfinished(|paths| paths.iter().for_each(|path| remove(path)));
     ffi::exit_now(INTERRUPTED);

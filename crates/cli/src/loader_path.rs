@@ -1,8 +1,9 @@
 //! Keeps the current folder out of the loader's search path.
 //!
-//! To the loader of Linux an empty entry of `LD_LIBRARY_PATH` is the current folder, and `LD_LIBRARY_PATH=/x:$LD_LIBRARY_PATH`
-//! makes one where the variable was not set. The current folder may be a download, so a library in it must never be
-//! loaded. The loader reads the variable once, when a process starts: the command replaces itself by one with a clean variable.
+//! On Linux, the loader treats an empty entry of `LD_LIBRARY_PATH` as the current folder, and
+//! `LD_LIBRARY_PATH=/x:$LD_LIBRARY_PATH` creates one if the variable was not set. The current folder may be a download
+//! folder, so libraries in it must never be loaded. The loader reads the variable once, at process start, so the
+//! command re-executes itself with a clean variable.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -15,21 +16,21 @@ use anyhow::{Context, Result};
 
 const VARIABLE: &str = "LD_LIBRARY_PATH";
 
-/// Starts this command again if the loader searches the current folder; comes back if it does not.
+/// Re-executes this command if the loader searches the current folder; otherwise returns.
 ///
 /// # Errors
-/// When the command cannot be started again.
+/// When the command cannot be re-executed.
 pub fn leave_out_current_folder() -> Result<()> {
     let Some(Cleaned { kept, relative }) = std::env::var_os(VARIABLE).as_deref().and_then(clean) else {
         return Ok(());
     };
     let executable = std::env::current_exe().context("the path of this executable could not be found")?;
-    // Started as `ld-linux-x86-64.so.2 --library-path ... amdgpu-ep`, the loader does not read the variable.
+    // When started as `ld-linux-x86-64.so.2 --library-path ... amdgpu-ep`, the loader does not read the variable.
     if executable.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-")) {
         return Ok(());
     }
     for entry in relative {
-        // Nobody is left to tell when stderr is closed.
+        // If stderr is closed, there is no one to tell.
         let _ = writeln!(
             io::stderr(),
             "note: {VARIABLE} has the relative path {:?}, which is ignored\n  help: use an absolute path",
@@ -43,16 +44,16 @@ pub fn leave_out_current_folder() -> Result<()> {
         Some(kept) => command.env(VARIABLE, kept),
         None => command.env_remove(VARIABLE),
     };
-    // Comes back only when it fails.
+    // Returns only on failure.
     Err(command.exec()).context("this command could not be started again with a clean LD_LIBRARY_PATH")
 }
 
 /// A search path without entries that depend on the current folder.
 #[derive(Debug, PartialEq, Eq)]
 struct Cleaned {
-    /// What is left, if anything is.
+    /// The remaining entries, if any.
     kept: Option<OsString>,
-    /// The relative paths that were removed. Empty entries are rarely meant and not worth a word.
+    /// The relative paths that were removed. Empty entries are rarely intended and are not reported.
     relative: Vec<OsString>,
 }
 
@@ -61,7 +62,7 @@ fn clean(list: &OsStr) -> Option<Cleaned> {
     let entries = || list.as_bytes().split(|byte| matches!(byte, b':' | b';'));
     // `$ORIGIN` and the like stand for absolute paths.
     let is_absolute = |entry: &&[u8]| entry.starts_with(b"/") || entry.starts_with(b"$");
-    // A variable that is set to nothing is ignored by the loader.
+    // The loader ignores an empty variable.
     if list.is_empty() || entries().all(|entry| is_absolute(&entry)) {
         return None;
     }

@@ -42,7 +42,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::doctor::Question;
 
-/// The command itself was used wrongly, or could not do its work.
+/// Wrong usage, or the command itself failed.
 const FAILED: u8 = 2;
 
 const EXPLAIN_EXIT_CODES: &str = "\
@@ -172,8 +172,8 @@ fn arguments() -> Arguments {
     found.unwrap_or_else(|error| error.exit())
 }
 
-/// The command line. `-1` is a value everywhere: an option that takes none below 0 can say so, where clap would advise to
-/// write `-- -1`.
+/// The command line. Every option accepts values like `-1`, so that one that needs a value of 0 or more can report it.
+/// Otherwise clap would advise to write `-- -1`.
 fn command_line() -> clap::Command {
     Arguments::command().mut_subcommands(|command| {
         command.mut_args(|argument| {
@@ -199,7 +199,7 @@ fn execute(command: Command) -> Result<u8> {
             let text = report::written(&report, json, doctor::render::text)?;
             (report.verdict.exit_code, text)
         }
-        // What they print comes piece by piece.
+        // These print their output as it is generated.
         Command::Generate(arguments) => return llm::generate::run(&arguments),
         Command::Chat(arguments) => return llm::chat::run(&arguments),
         Command::Completions { shell } => (0, completions(shell)),
@@ -215,7 +215,7 @@ fn completions(shell: clap_complete::Shell) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// Writes results. A reader that went away has seen what it wanted.
+/// Writes results. If the reader has gone, it has seen what it wanted.
 fn print(text: &str) -> Result<()> {
     match terminal::write(text) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("stdout could not be written"),

@@ -1,4 +1,4 @@
-//! How much memory the backend held, and what for.
+//! The memory that the backend used, by purpose.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -8,10 +8,10 @@ use crate::table;
 /// The session-config entry that names the backend's file.
 pub const ENTRY: &str = options::hip::MEMORY_FILE;
 
-/// What the backend counted, in bytes.
+/// The backend's statistics, in bytes.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Memory {
-    /// What ran the model.
+    /// The device that ran the model.
     device: String,
     #[serde(alias = "memory")]
     purposes: Purposes,
@@ -20,7 +20,7 @@ pub struct Memory {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 struct Purposes {
     constants: Usage,
-    /// Older backends do not count it.
+    /// Older backends do not report it.
     #[serde(default)]
     mapped: Usage,
     weights: Usage,
@@ -31,22 +31,22 @@ struct Purposes {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 struct Usage {
-    /// When the session ended.
+    /// At the end of the session.
     now: u64,
-    /// The most at once.
+    /// The peak.
     peak: u64,
 }
 
-/// The backend's record; none if the session was not the hip backend's.
+/// The backend's record; `None` unless the session used the hip backend.
 ///
 /// # Errors
-/// When the record is no such JSON.
+/// When the record cannot be parsed.
 pub fn parse(lines: &str) -> Result<Option<Memory>> {
     let last = lines.lines().last();
     last.map(|line| serde_json::from_str(line).with_context(|| format!("in the line {line:?}"))).transpose()
 }
 
-/// A table of the peaks, with rows of the caller's own at its end: what, bytes, and what that is.
+/// A table of the peaks, followed by the caller's rows: name, bytes and description.
 pub fn text(memory: &Memory, more: &[(&str, u64, &str)]) -> String {
     let Purposes { constants, mapped, weights, arena, working, staging } = &memory.purposes;
     let on_host = memory.device == "host";

@@ -13,7 +13,7 @@ const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Reads a file.
 ///
 /// # Errors
-/// When it cannot be read, is something else, or holds what an array cannot.
+/// When it cannot be read, is not such a file, or has an unsupported content.
 pub fn read(path: &Path) -> Result<Array> {
     let mut bytes = Vec::new();
     let read = textgen::open_regular(path).and_then(|mut file| file.read_to_end(&mut bytes));
@@ -21,7 +21,7 @@ pub fn read(path: &Path) -> Result<Array> {
     parse(&bytes).with_context(|| format!("{} could not be used", path.display()))
 }
 
-/// Writes a file. Numpy has no bfloat16: its numbers are written as float32, which holds them exactly.
+/// Writes a file. Numpy has no bfloat16, so those are written as float32, which represents them exactly.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -29,7 +29,7 @@ pub fn write(path: &Path, array: &Array) -> Result<()> {
     replace::write(path, &to_bytes(array))
 }
 
-/// A file's bytes. Numpy has no bfloat16: its numbers are written as float32, which holds them exactly.
+/// The content of a file. Numpy has no bfloat16, so those are written as float32, which represents them exactly.
 pub fn to_bytes(array: &Array) -> Vec<u8> {
     if array.element() == Element::Bf16 {
         return to_bytes(&array.cast(Element::F32));
@@ -39,23 +39,23 @@ pub fn to_bytes(array: &Array) -> Vec<u8> {
     let shape = extents.join(" ");
     let code = array.element().numpy();
     let mut header = format!("{{'descr': '{order}{code}', 'fortran_order': False, 'shape': ({shape}), }}");
-    // The content starts at a multiple of 64 bytes; a line end closes the header.
+    // The data starts at a multiple of 64 bytes; a newline ends the header.
     let used = MAGIC.len() + 4 + header.len() + 1;
     header.extend(std::iter::repeat_n(' ', used.next_multiple_of(64) - used));
     header.push('\n');
     let mut bytes = MAGIC.to_vec();
     bytes.extend([1, 0]);
-    // A shape that does not fit 65535 characters has thousands of axes, more than ONNX Runtime makes.
+    // A header beyond 65535 characters would need thousands of axes, more than ONNX Runtime supports.
     bytes.extend((header.len() as u16).to_le_bytes());
     bytes.extend(header.as_bytes());
     bytes.extend(array.bytes());
     bytes
 }
 
-/// The array in a file's bytes.
+/// Parses the content of a file.
 ///
 /// # Errors
-/// When they are something else, or hold what an array cannot.
+/// When it is not such a file, or has an unsupported content.
 pub fn parse(bytes: &[u8]) -> Result<Array> {
     let rest = bytes.strip_prefix(MAGIC).context("it is no .npy file\n  help: write it with numpy.save")?;
     let cut = "it ends too early";
@@ -87,14 +87,14 @@ pub fn parse(bytes: &[u8]) -> Result<Array> {
         .with_context(|| format!("its {bytes} bytes do not fill {} {shape:?}", element.name()))
 }
 
-/// What follows a key of the header, which is a Python literal.
+/// The text after a key of the header, which is a Python literal.
 fn field<'h>(header: &'h str, key: &str) -> Result<&'h str> {
     let found = ['\'', '"'].iter().find_map(|quote| header.split_once(&format!("{quote}{key}{quote}")));
     let value = found.and_then(|(_, rest)| rest.trim_start().strip_prefix(':')).map(str::trim_start);
     value.with_context(|| format!("its header has no {key}"))
 }
 
-/// The element type, and whether its bytes are in the other order.
+/// The element type, and whether its bytes have to be swapped.
 fn element(text: &str) -> Result<(Element, bool)> {
     let quote = text.chars().next().filter(|quote| matches!(quote, '\'' | '"'));
     let code = quote.and_then(|quote| text[1..].split(quote).next()).context("it holds records, not numbers")?;

@@ -9,15 +9,15 @@ use flate2::read::DeflateDecoder;
 use crate::npy;
 use crate::ort::Array;
 
-/// The end of an archive is within this many bytes: a record of 22, and a comment.
+/// The end record of an archive is within this many bytes: 22 bytes, and a comment.
 const LARGEST_END_BYTES: u64 = 22 + u16::MAX as u64;
-/// Stands in a 32-bit field for a number in the 64-bit extra field.
+/// A 32-bit field with this value refers to a 64-bit extra field.
 const ELSEWHERE: u32 = u32::MAX;
 
-/// Reads every array of a file, with its name.
+/// Reads all arrays of a file, with their names.
 ///
 /// # Errors
-/// When it cannot be read, is something else, or holds what an array cannot.
+/// When it cannot be read, is not such a file, or has an unsupported content.
 pub fn read(path: &Path) -> Result<Vec<(String, Array)>> {
     let mut file = textgen::open_regular(path).with_context(|| format!("{} could not be read", path.display()))?;
     arrays(&mut file).with_context(|| format!("{} could not be used", path.display()))
@@ -29,7 +29,7 @@ fn arrays(file: &mut (impl Read + Seek)) -> Result<Vec<(String, Array)>> {
     let mut arrays = Vec::new();
     while !rest.0.is_empty() {
         let entry = Entry::read(&mut rest)?;
-        // Numpy calls the file of array `x` `x.npy`.
+        // Numpy stores array `x` in the file `x.npy`.
         let name = entry.name.strip_suffix(".npy").unwrap_or(&entry.name).to_owned();
         let array = entry.content(file).and_then(|content| npy::parse(&content));
         arrays.push((name, array.with_context(|| format!("its entry {:?}", entry.name))?));
@@ -37,7 +37,7 @@ fn arrays(file: &mut (impl Read + Seek)) -> Result<Vec<(String, Array)>> {
     Ok(arrays)
 }
 
-/// The central directory, which lists what is in the archive.
+/// The central directory, which lists the entries of the archive.
 fn directory(file: &mut (impl Read + Seek)) -> Result<Vec<u8>> {
     let length = file.seek(SeekFrom::End(0)).context("its length could not be found")?;
     let tail_start = length.saturating_sub(LARGEST_END_BYTES);
@@ -53,7 +53,7 @@ fn directory(file: &mut (impl Read + Seek)) -> Result<Vec<u8>> {
     bytes(file, start.into(), size.into())
 }
 
-/// Reads bytes that must be there; nothing is reserved for those that are not.
+/// Reads an exact number of bytes, without allocating memory for bytes that do not exist.
 fn bytes(file: &mut (impl Read + Seek), start: u64, length: u64) -> Result<Vec<u8>> {
     file.seek(SeekFrom::Start(start)).context("it could not be read")?;
     let mut found = Vec::new();
@@ -70,7 +70,7 @@ struct Entry {
     method: u16,
     stored: u64,
     length: u64,
-    /// Where its own header starts, which repeats much of this.
+    /// Offset of its local header, which repeats much of this.
     start: u64,
 }
 
@@ -93,7 +93,7 @@ impl Entry {
         let name = String::from_utf8_lossy(fields.take(name.into())?).into_owned();
         let mut wide = wide(fields.take(extra.into())?)?;
         fields.take(comment.into())?;
-        // The extra field holds only those that do not fit, in this order.
+        // The extra field contains only those that do not fit, in this order.
         let mut number = |field: u32| if field == ELSEWHERE { wide.u64() } else { Ok(field.into()) };
         let (length, stored, start) = (number(length)?, number(stored)?, number(start)?);
         Ok(Entry { name, method, stored, length, start })
@@ -112,7 +112,7 @@ impl Entry {
             0 => stored,
             8 => {
                 let mut content = Vec::new();
-                // One byte more than announced is enough to know that there is too much.
+                // One byte more than announced is enough to detect excess data.
                 let mut rest = DeflateDecoder::new(stored.as_slice()).take(self.length.saturating_add(1));
                 rest.read_to_end(&mut content).context("it could not be inflated")?;
                 content
@@ -126,7 +126,7 @@ impl Entry {
     }
 }
 
-/// The 64-bit numbers among extra fields.
+/// The 64-bit values among the extra fields.
 fn wide(extra: &[u8]) -> Result<Fields<'_>> {
     let mut rest = Fields(extra);
     while !rest.0.is_empty() {
@@ -139,7 +139,7 @@ fn wide(extra: &[u8]) -> Result<Fields<'_>> {
     Ok(Fields(&[]))
 }
 
-/// Little-endian numbers, one after the other.
+/// Reads consecutive little-endian numbers.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -180,7 +180,7 @@ mod tests {
         Array::new(Element::U8, vec![values.len()], values.to_vec()).unwrap()
     }
 
-    /// An archive as numpy writes it: 64-bit sizes beside the content, 32-bit ones in the list.
+    /// An archive as numpy writes it: 64-bit sizes in the local headers, 32-bit ones in the directory.
     fn archive(arrays: &[(&str, &Array)], deflate: bool) -> Vec<u8> {
         let (mut all, mut list) = (Vec::new(), Vec::new());
         for (name, array) in arrays {

@@ -1,4 +1,4 @@
-//! How long the steps of a model take, as the backend writes it into the file that `ep.hip.profile_file` names.
+//! Times of a model's steps, which the backend writes to the file named by `ep.hip.profile_file`.
 
 use std::collections::BTreeMap;
 
@@ -17,35 +17,35 @@ struct Record {
     times: Vec<TimedStep>,
 }
 
-/// A step and the median of its times.
+/// A step with its median time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimedStep {
     /// The node it came from.
     pub node: String,
     /// That node's operator.
     pub op: String,
-    /// What is done.
+    /// The operation.
     pub step: String,
-    /// Who does it.
+    /// The library or kernel that runs it.
     pub run_by: String,
-    /// What it takes, by the device's clock.
+    /// Its time in microseconds, by the device's clock.
     pub micros: f64,
-    /// The bytes that it has to move at least.
+    /// The minimum number of bytes that it has to move.
     pub bytes: u64,
-    /// The operations that it has to do.
+    /// The number of operations that it has to perform.
     pub flops: u64,
-    /// How near that is to what the chip can do at most; absent where that is not known.
+    /// The achieved fraction of the chip's peak; absent if the peak is not known.
     pub share_of_peak: Option<f64>,
 }
 
-/// What runs of one plan have in common: the partition, and the steps with their bytes.
+/// What all runs of one plan share: the partition, and the steps with their bytes.
 type Look = (String, Vec<(String, u64)>);
 
-/// The steps of all plans that ran, slowest first. Runs are told apart by their partition and the steps they have; the first
-/// of each is left out where there are others, because it makes things ready.
+/// The steps of all plans that ran, slowest first. Runs are grouped by their partition and steps. The first run of each
+/// group is left out if there are others, because it includes initialisation.
 ///
 /// # Errors
-/// When a line is not what the backend writes.
+/// When a line does not have the backend's format.
 pub fn parse(lines: &str) -> Result<Vec<TimedStep>> {
     let mut runs: BTreeMap<Look, Vec<Vec<TimedStep>>> = BTreeMap::new();
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
@@ -71,7 +71,7 @@ fn median<'a>(runs: impl Iterator<Item = &'a TimedStep>) -> Option<TimedStep> {
     runs.get(runs.len() / 2).map(|&step| step.clone())
 }
 
-/// A table of the steps, at most `most` of them, and their sum.
+/// A table of at most `most` steps, and the sum of all.
 pub fn text(steps: &[TimedStep], most: usize) -> String {
     if steps.is_empty() {
         return "No step was timed: no partition of the hip backend ran.\n".to_owned();
@@ -91,7 +91,7 @@ pub fn text(steps: &[TimedStep], most: usize) -> String {
             step.share_of_peak.map_or_else(String::new, |share| format!("{:.0} %", 100.0 * share)),
         ]
     });
-    // An empty column, where the chip is not known, is as good as none.
+    // If the chip's peak is not known, the column stays empty.
     let peak = if steps.iter().any(|step| step.share_of_peak.is_some()) { "of peak" } else { "" };
     let head = ["operator", "node", "run by", "time", "of all", "moves", "GB/s", "GFLOP/s", peak];
     let rest = match steps.len().saturating_sub(most) {

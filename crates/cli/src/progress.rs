@@ -1,4 +1,4 @@
-//! What is being done, on a terminal's stderr; nowhere else is anything shown.
+//! Progress messages on stderr, shown only on a terminal.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -15,23 +15,23 @@ use serde::Deserialize;
 
 use crate::record::Record;
 
-/// How often a line moves, so that a long load does not look like a hang.
+/// The refresh interval, so that a long load does not look like a hang.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Parts of a second that a bar counts.
+/// Resolution of the progress bar.
 const STEPS_PER_SECOND: f64 = 100.0;
 
-/// The session-config entry that names the file in which the backend says how far it is.
+/// The session-config entry that names the file in which the backend reports its progress.
 const ENTRY: &str = options::hip::PROGRESS_FILE;
 
-/// One line that says what is being done; it goes when this does.
+/// A line that shows the current activity; it disappears when this value is dropped.
 pub struct Progress {
     bar: ProgressBar,
     follower: Option<Follower>,
 }
 
 impl Progress {
-    /// Work of unknown length.
+    /// An activity of unknown length.
     pub fn new(text: &'static str) -> Progress {
         let progress = Progress { bar: ProgressBar::new_spinner(), follower: None };
         progress.bar.enable_steady_tick(TICK);
@@ -39,11 +39,11 @@ impl Progress {
         progress
     }
 
-    /// Work of unknown length, of which the backend counts some: kernels that are compiled, steps that are measured. The
-    /// session is made with [`entry`](Self::entry).
+    /// An activity of unknown length for which the backend reports counts: compiled kernels, measured steps. Create the
+    /// session with [`entry`](Self::entry).
     ///
     /// # Errors
-    /// When there is no room for temporary files.
+    /// When a temporary file cannot be created.
     pub fn counted(text: &'static str) -> Result<Progress> {
         let mut progress = Progress::new(text);
         if !progress.bar.is_hidden() {
@@ -52,23 +52,23 @@ impl Progress {
         Ok(progress)
     }
 
-    /// The session-config entry by which the backend counts; none where nothing is shown.
+    /// The session-config entry that makes the backend report counts; `None` if nothing is shown.
     ///
     /// # Errors
-    /// When the folder of temporary files has a name that is no text.
+    /// When the path of the temporary folder is not valid UTF-8.
     pub fn entry(&self) -> Result<Option<(&'static str, &str)>> {
         self.follower.as_ref().map(|follower| Ok((ENTRY, follower.record.path()?))).transpose()
     }
 
-    /// Goes on to other work of unknown length.
+    /// Switches to another activity of unknown length.
     pub fn say(&self, text: impl Into<Cow<'static, str>>) {
         set_style(&self.bar, SPINNER);
         self.bar.set_message(text);
     }
 
-    /// Goes on to work that takes `seconds`; what the backend counts is not shown any more.
+    /// Switches to an activity that takes `seconds`. The backend's counts are no longer shown.
     pub fn measure(&mut self, seconds: f64) {
-        // A line that it read late would replace the bar.
+        // A late line of the backend would replace the bar.
         if let Some(follower) = &mut self.follower {
             follower.stop();
         }
@@ -76,7 +76,7 @@ impl Progress {
         set_style(&self.bar, MEASURE);
     }
 
-    /// Says how far the measured work is, in seconds and runs.
+    /// Updates the bar with the elapsed seconds and the number of runs.
     pub fn measured(&self, seconds: f64, runs: usize) {
         self.bar.set_position((seconds * STEPS_PER_SECOND) as u64);
         self.bar.set_message(format!("{runs} runs each"));
@@ -88,7 +88,7 @@ const COUNT: &str = "{spinner} {msg} {bar:30} {pos} of {len} {prefix}";
 const MEASURE: &str = "{bar:30} {percent:>3} %  {msg}";
 
 fn set_style(bar: &ProgressBar, template: &str) {
-    // A template is checked when it is read, and a test reads all of them.
+    // Templates are only checked when they are parsed; a test parses all of them.
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
@@ -101,7 +101,7 @@ impl Drop for Progress {
     }
 }
 
-/// A line of the backend's.
+/// A line of the backend's progress file.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 struct Count {
     work: String,
@@ -110,7 +110,7 @@ struct Count {
 }
 
 impl Count {
-    /// The last whole line; nothing if that is not what the backend writes.
+    /// Parses the last complete line; `None` if it does not have the backend's format.
     fn last(lines: &str) -> Option<Count> {
         let (whole, _) = lines.rsplit_once('\n')?;
         serde_json::from_str(whole.lines().last()?).ok()
@@ -129,7 +129,7 @@ impl Count {
     }
 }
 
-/// Shows what the backend writes into a file, until it is stopped.
+/// Shows what the backend writes to a file, until it is stopped.
 struct Follower {
     record: Record,
     stop: Arc<AtomicBool>,
@@ -143,7 +143,7 @@ impl Follower {
         let thread = std::thread::spawn(move || {
             let mut read = 0;
             while !stopped.load(Ordering::Relaxed) {
-                // A line that cannot be read is one that is not shown.
+                // A line that cannot be read is not shown.
                 if let Ok(lines) = lines_from(&file, read)
                     && let Some(count) = Count::last(&lines)
                 {
@@ -156,11 +156,11 @@ impl Follower {
         Ok(Follower { record, stop, thread: Some(thread) })
     }
 
-    /// Shows no more. The file stays, because the session may write on.
+    /// Stops showing progress. The file stays, because the session may still write to it.
     fn stop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It only shows things: how it ended is nobody's business.
+            // The thread only shows progress, so its result does not matter.
             let _ = thread.join();
         }
     }
@@ -227,7 +227,7 @@ mod tests {
         let (_, path) = progress.entry().unwrap().unwrap();
         let mut file = File::options().append(true).open(path).unwrap();
         writeln!(file, "{{\"work\":\"steps\",\"done\":3,\"of\":7}}").unwrap();
-        // As long as a follower would need to see it.
+        // Long enough for a follower to see it.
         std::thread::sleep(TICK * 3);
         assert_eq!((bar.length(), bar.prefix().as_str()), (Some(200), ""));
     }

@@ -1,38 +1,38 @@
-//! A file that the backend writes lines into, because an entry of a session's configuration names it.
+//! A file for the backend to write lines into, named by a session configuration entry.
 
 use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
 
 use crate::interrupt::Cleanup;
 
-/// The file; it is gone when this is dropped.
+/// The file; removed when this value is dropped.
 pub struct Record {
     file: NamedTempFile,
     _cleanup: Cleanup,
 }
 
 impl Record {
-    /// An empty one.
+    /// Creates an empty file.
     ///
     /// # Errors
-    /// When there is no room for temporary files.
+    /// When a temporary file cannot be created.
     pub fn new() -> Result<Record> {
         let (file, cleanup) = Cleanup::making(NamedTempFile::new).context("a temporary file could not be made")?;
         Ok(Record { file, _cleanup: cleanup })
     }
 
-    /// The entry's value.
+    /// The path, as the entry's value.
     ///
     /// # Errors
-    /// When the folder of temporary files has a name that is no text.
+    /// When the path of the temporary folder is not valid UTF-8.
     pub fn path(&self) -> Result<&str> {
         self.file.path().to_str().context("the path of the temporary folder is no text")
     }
 
-    /// What the backend wrote, as `parse` understands it; `what` names it in errors.
+    /// Reads and parses the backend's lines; `what` names them in errors.
     ///
     /// # Errors
-    /// When it cannot be read or understood.
+    /// When they cannot be read or parsed.
     pub fn read<T>(&self, what: &str, parse: impl FnOnce(&str) -> Result<T>) -> Result<T> {
         let lines = std::fs::read_to_string(self.file.path())
             .with_context(|| format!("the backend's {what} could not be read"))?;

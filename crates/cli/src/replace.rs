@@ -1,4 +1,4 @@
-//! Files that are complete or not there: written beside their place, then renamed.
+//! Atomic file writes: to a temporary file beside the target, which is then renamed.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -8,7 +8,7 @@ use tempfile::{Builder, NamedTempFile};
 
 use crate::interrupt::Cleanup;
 
-/// Writes a file, replacing one that is there. If that fails or is interrupted, what was there stays.
+/// Writes a file, replacing an existing one. If that fails or is interrupted, the old file stays.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -17,11 +17,11 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 fn replaced(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // A pipe or a device is written to, not replaced.
+    // Pipes and devices are written to, not replaced.
     if path.metadata().is_ok_and(|found| !found.is_file()) {
         return std::fs::write(path, bytes);
     }
-    // A link stays, and the file behind it is replaced.
+    // A symbolic link stays, and its target is replaced.
     let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (mut beside, cleanup) = Cleanup::making(|| beside(folder))?;
@@ -34,7 +34,7 @@ fn replaced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A temporary file that everybody may read whom the user's mask allows, as any other file of the user.
+/// A temporary file with the permissions of a normal file, subject to the user's umask.
 fn beside(folder: &Path) -> io::Result<NamedTempFile> {
     let mut builder = Builder::new();
     builder.prefix(".writing-");

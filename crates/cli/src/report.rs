@@ -1,12 +1,12 @@
-//! A report in one of its two forms.
+//! Output of a report, as JSON or text.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// The report as one JSON document, or as the text that `text` makes of it.
+/// The report as one JSON document, or as the text that `text` returns.
 ///
 /// # Errors
-/// When it has no form in JSON.
+/// When it cannot be serialised as JSON.
 pub fn written<R: Serialize>(report: &R, json: bool, text: impl FnOnce(&R) -> String) -> Result<String> {
     if json { document(report) } else { Ok(text(report)) }
 }
@@ -14,7 +14,7 @@ pub fn written<R: Serialize>(report: &R, json: bool, text: impl FnOnce(&R) -> St
 /// The report as one JSON document.
 ///
 /// # Errors
-/// As [`written`].
+/// See [`written`].
 pub fn document(report: &impl Serialize) -> Result<String> {
     Ok(serde_json::to_string_pretty(report).context("the report could not be written as JSON")? + "\n")
 }

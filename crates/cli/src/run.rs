@@ -1,4 +1,4 @@
-//! `amdgpu-ep run`: runs a model once, and compares with ONNX Runtime's CPU provider.
+//! `amdgpu-ep run`: runs a model once, optionally comparing it with ONNX Runtime's CPU provider.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use crate::report;
 use crate::table;
 use crate::target::{self, Opened, Place, Placed, SourceArguments, Target, TargetArguments};
 
-/// The form of the JSON document.
+/// The version of the JSON document.
 const SCHEMA: u32 = 1;
 
-/// Elements of an output that are shown.
+/// Number of elements of an output in the report.
 const SHOWN: usize = 6;
 
 /// The arguments of `run`.
@@ -57,7 +57,7 @@ enum Rival {
     Cpu,
 }
 
-/// The whole answer.
+/// The complete report.
 #[derive(Clone, Debug, Serialize)]
 struct Report {
     schema: u32,
@@ -66,7 +66,7 @@ struct Report {
     #[serde(flatten)]
     placed: Placed,
     outputs: Vec<Output>,
-    /// Whether every output is within what is allowed; absent when nothing was compared.
+    /// Whether all outputs are within the tolerance; absent if nothing was compared.
     good: Option<bool>,
 }
 
@@ -74,7 +74,7 @@ struct Report {
 #[derive(Clone, Debug, Serialize)]
 struct Output {
     name: String,
-    /// What it is: an element type, or something else in words.
+    /// An element type, or a description of another type.
     kind: String,
     shape: Vec<usize>,
     min: Option<f64>,
@@ -85,10 +85,10 @@ struct Output {
     difference: Option<Difference>,
 }
 
-/// Runs the command; gives the exit code and what to print.
+/// Runs the command, and returns the exit code and the output.
 ///
 /// # Errors
-/// When something that is needed is missing, or a run fails.
+/// When something required is missing, or a run fails.
 pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
     let target = match target::open(&arguments.target)? {
         Opened::Ready(target) => target,
@@ -143,10 +143,10 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     Ok(Report { schema: SCHEMA, place: target.place.clone(), placed, outputs, good })
 }
 
-/// An output's name, with its content or in words what it is instead.
+/// An output's name, with its content, or a description if it is not a tensor of numbers.
 pub type Named = (String, Result<Array, String>);
 
-/// Runs a session on the inputs of these names, and gives all its outputs.
+/// Runs a session on these named inputs, and returns all outputs.
 pub fn outputs(environment: &Environment, session: &Session, names: &[String], arrays: &[Array]) -> Result<Vec<Named>> {
     let values = arrays.iter().map(|array| Value::from_array(environment, array)).collect::<Result<Vec<_>>>()?;
     let inputs: Vec<(&str, &Value<'_>)> = names.iter().map(String::as_str).zip(&values).collect();
@@ -183,7 +183,7 @@ fn described(name: &str, value: &Result<Array, String>) -> Output {
     output
 }
 
-/// Writes an output; characters that no file name should have are replaced.
+/// Saves an output, replacing characters that do not belong in a file name.
 fn save(folder: &Path, name: &str, array: &Array) -> Result<String> {
     std::fs::create_dir_all(folder).with_context(|| format!("the folder {} could not be made", folder.display()))?;
     let stem: String =
@@ -214,7 +214,7 @@ fn text(report: &Report) -> String {
         [output.name.clone(), format!("{} {shape}", output.kind), min, max, mean, first.join(" ")]
     });
     out += &table::text(["output", "type", "min", "max", "mean", "first elements"], rows.collect());
-    // Writing to a string cannot fail.
+    // Writing to a `String` cannot fail.
     for file in report.outputs.iter().filter_map(|output| output.file.as_ref()) {
         let _ = writeln!(out, " written: {file}");
     }
@@ -238,7 +238,7 @@ fn text(report: &Report) -> String {
     out
 }
 
-/// A number in a few characters.
+/// Formats a number in a few characters.
 fn short(number: f64) -> String {
     let size = number.abs();
     if number == 0.0 || number.fract() == 0.0 && size < 1e9 {

@@ -2,10 +2,10 @@
 
 use comfy_table::{ContentArrangement, Table, presets};
 
-/// A terminal that says it is narrower does not know its width: those of some containers and debuggers say 0.
+/// A smaller reported width is wrong: some containers and debuggers report 0.
 const NARROWEST: u16 = 20;
 
-/// An indented table without lines, wrapped to the terminal where there is one.
+/// An indented table without borders, wrapped to the terminal's width if there is one.
 pub fn text<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header).add_rows(rows);

@@ -1,4 +1,4 @@
-//! What the commands on a model work on: a model, an ONNX Runtime, our provider and its devices.
+//! The model, ONNX Runtime, provider and devices that a command works with.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::doctor;
 use crate::ort::{Assigned, Environment, Provider, Runtime, Session, SessionSettings, message};
 
-/// The name that the provider is registered under.
+/// The name under which the provider is registered.
 pub const PROVIDER: &str = "AMDGPUExecutionProvider";
 
 const DRIVER: &str = "AMDGPU_EP_DRIVER";
@@ -40,7 +40,7 @@ pub struct TargetArguments {
     pub json: bool,
 }
 
-/// A pair of an option.
+/// Parses `KEY=VALUE`.
 pub fn option(text: &str) -> Result<(String, String), String> {
     match text.split_once('=').filter(|(key, _)| !key.is_empty()) {
         Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
@@ -48,7 +48,7 @@ pub fn option(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The provider's libraries in use, for reports.
+/// The model, libraries and devices in use, for reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Place {
     /// The model.
@@ -65,7 +65,7 @@ pub struct Place {
     pub archs: Vec<String>,
 }
 
-/// Where the nodes of a session are.
+/// Where the nodes of a session were placed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Placed {
     /// Nodes on the device.
@@ -77,7 +77,7 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// Counts an assignment.
+    /// Counts the nodes of an assignment.
     pub fn count(assignment: &[Assigned]) -> Placed {
         let ours = || assignment.iter().filter(|part| part.provider == PROVIDER);
         Placed {
@@ -87,7 +87,7 @@ impl Placed {
         }
     }
 
-    /// `12 of 14 nodes (86 %) in 2 partitions`.
+    /// For example `12 of 14 nodes (86 %) in 2 partitions`.
     pub fn text(&self) -> String {
         let Placed { device_nodes, total_nodes, partitions } = *self;
         let share = (device_nodes * 100 + total_nodes / 2).checked_div(total_nodes).unwrap_or(0);
@@ -96,7 +96,7 @@ impl Placed {
     }
 }
 
-/// True if a part of the model is compiled already.
+/// Whether the model contains compiled parts.
 pub fn is_compiled(assignment: &[Assigned]) -> bool {
     assignment.iter().flat_map(|part| &part.nodes).any(|node| node.op == "EPContext" && node.domain == "com.microsoft")
 }
@@ -110,10 +110,10 @@ pub struct SourceArguments {
 }
 
 impl SourceArguments {
-    /// What the CPU provider runs instead of the model; `None` is the model itself.
+    /// The model for the CPU provider; `None` means the model itself.
     ///
     /// # Errors
-    /// When the model is compiled and no source is named: only the provider that compiled a model runs it.
+    /// When the model is compiled and no source is named: only the provider that compiled a model can run it.
     pub fn for_cpu(&self, assignment: &[Assigned]) -> Result<Option<&Path>> {
         if self.source.is_none() && is_compiled(assignment) {
             bail!(
@@ -124,29 +124,29 @@ impl SourceArguments {
     }
 }
 
-/// Everything that is open.
+/// The opened environment, devices and model.
 pub struct Target {
     environment: Rc<Environment>,
     devices: Vec<crate::ort::Device>,
     model: PathBuf,
     options: Vec<(String, String)>,
     config: Vec<(String, String)>,
-    /// What is open, in words.
+    /// A description for reports.
     pub place: Place,
 }
 
-/// What opening came to.
+/// The result of opening.
 pub enum Opened {
-    /// Everything is there.
+    /// Everything is available.
     Ready(Box<Target>),
-    /// There is no AMD GPU: the command has run in another process, on the host device, with this exit code.
+    /// There is no AMD GPU: the command ran in another process on the host device, with this exit code.
     Elsewhere(u8),
 }
 
-/// Opens everything. Where no driver is named and there is no AMD GPU, the whole command runs again on the host device.
+/// Opens everything. If no driver is named and there is no AMD GPU, the whole command runs again on the host device.
 ///
 /// # Errors
-/// When the model, ONNX Runtime, the provider or a device is missing or refuses.
+/// When the model, ONNX Runtime, the provider or a device is missing or fails.
 pub fn open(arguments: &TargetArguments) -> Result<Opened> {
     check_model(&arguments.model)?;
     let chosen = doctor::onnxruntime_library(arguments.ort.as_deref())?;
@@ -155,7 +155,7 @@ pub fn open(arguments: &TargetArguments) -> Result<Opened> {
         Some(path) => path.clone(),
         None => doctor::plugin_library()?,
     };
-    // ONNX Runtime looks for a relative path beside itself.
+    // ONNX Runtime resolves relative paths against its own folder.
     let library = std::fs::canonicalize(&library).with_context(|| format!("there is no {}", library.display()))?;
     let runtime = Runtime::load(ort)?;
     let environment = Environment::new(Rc::clone(&runtime))?;
@@ -185,7 +185,7 @@ pub fn open(arguments: &TargetArguments) -> Result<Opened> {
     Ok(Opened::Ready(Box::new(Target { environment, devices, model: arguments.model.clone(), options, config, place })))
 }
 
-/// Refuses what ONNX Runtime would wait for: a pipe as the model, or as a file of weights that is named after it.
+/// Rejects files on which ONNX Runtime would block: a pipe as the model, or as a weights file named after it.
 fn check_model(model: &Path) -> Result<()> {
     if let Err(error) = textgen::open_regular(model) {
         bail!("the model {} could not be opened: {error}\n  help: name an .onnx file", model.display());
@@ -203,9 +203,9 @@ fn check_model(model: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs this command again on the host device: a process chooses its driver once.
+/// Runs this command again on the host device, because a process can choose its driver only once.
 fn again(ort: &Path, library: &Path) -> Result<u8> {
-    // Nobody is left to tell when stderr is closed.
+    // If stderr is closed, there is no one to tell.
     let _ = writeln!(
         io::stderr(),
         "note: no AMD GPU was found here (amdgpu-ep doctor says why): going on with the host device ({DRIVER}=host)"
@@ -213,14 +213,14 @@ fn again(ort: &Path, library: &Path) -> Result<u8> {
     let executable = std::env::current_exe().context("the path of this executable could not be found")?;
     let mut command = Command::new(executable);
     command.args(std::env::args_os().skip(1)).env(DRIVER, "host");
-    // What was found once need not be looked for again.
+    // The new process need not search for them again.
     command.env("ORT_DYLIB_PATH", ort).env("AMDGPU_EP_PATH", library);
     let failed = "this command could not be started again for the host device";
     #[cfg(unix)]
     {
         use std::os::unix::process::CommandExt;
 
-        // Comes back only when it fails.
+        // Returns only on failure.
         Err(command.exec()).context(failed)
     }
     #[cfg(not(unix))]
@@ -231,12 +231,12 @@ fn again(ort: &Path, library: &Path) -> Result<u8> {
 }
 
 impl Target {
-    /// The environment that values are made in.
+    /// The environment in which values are created.
     pub fn environment(&self) -> &Environment {
         &self.environment
     }
 
-    /// A session with the provider in front.
+    /// A session with the provider first.
     ///
     /// # Errors
     /// When the model cannot be loaded.
@@ -244,7 +244,7 @@ impl Target {
         self.session_of(&self.model, config, threads, &[])
     }
 
-    /// A session of `model` with the provider in front, and the extents of `dims` fixed.
+    /// A session of `model` with the provider first, and the extents in `dims` fixed.
     ///
     /// # Errors
     /// When the model cannot be loaded.
@@ -261,7 +261,7 @@ impl Target {
         self.load(model, &SessionSettings { devices, options, config: entries, threads, dims })
     }
 
-    /// A session on the CPU provider alone: of the model, or of its `source`.
+    /// A session on the CPU provider only, for the model or its `source`.
     ///
     /// # Errors
     /// When the model cannot be loaded.
@@ -281,13 +281,13 @@ impl Target {
     }
 }
 
-/// Why there is no session. A provider that refuses its options has nothing to do with the model.
+/// The error for a session that could not be created. If the provider rejected its options, the model is not to blame.
 fn refused(model: &Path, error: anyhow::Error) -> anyhow::Error {
     let text = error.to_string();
     if let Some(refusal) = message::refusal(&text) {
         return anyhow!("{refusal}");
     }
-    // ONNX Runtime asks the provider whether a compiled model fits, and passes on nothing but the answer.
+    // ONNX Runtime asks the provider whether it supports a compiled model, and reports nothing but yes or no.
     let error = if text.contains("Compiled model is not supported") {
         anyhow!(
             "{error}: it was made for another device, or by another version of the backend\n  help: compile its source again here"
@@ -299,7 +299,7 @@ fn refused(model: &Path, error: anyhow::Error) -> anyhow::Error {
 }
 
 impl Place {
-    /// `ONNX Runtime 1.31.1, driver host (host)`.
+    /// For example `ONNX Runtime 1.31.1, driver host (host)`.
     pub fn text(&self) -> String {
         format!("ONNX Runtime {}, driver {} ({})", self.onnxruntime_version, self.driver, self.archs.join(", "))
     }

@@ -1,12 +1,12 @@
-//! Text that comes from models, on its way to a terminal. A terminal obeys what is written to it: a sequence of characters
-//! can change its title, hide text, or answer as if it was typed. So control characters are shown, not sent.
+//! Output of untrusted text, such as a model's, to a terminal. A terminal interprets control sequences: they can change
+//! its title, hide text, or inject input. So control characters are escaped, not sent.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
-/// Writes to stdout: as it is into a file or a pipe, with control characters shown on a terminal. It is one character after
-/// the other, so a sequence may come in pieces.
+/// Writes to stdout: unchanged to a file or pipe, with escaped control characters to a terminal. Each character is
+/// escaped on its own, so a sequence may arrive in pieces.
 ///
 /// # Errors
 /// When stdout is closed or full.
@@ -17,13 +17,13 @@ pub fn write(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// One line on stderr, with control characters shown wherever it goes: people read it in a terminal later.
+/// Prints a note to stderr. Control characters are always escaped, because stderr may be shown in a terminal later.
 pub fn note(kind: &str, text: &str) {
-    // Nobody is left to tell when stderr is closed.
+    // If stderr is closed, there is no one to tell.
     let _ = writeln!(io::stderr(), "{kind}: {}", indented(&shown(text)));
 }
 
-/// The text with every line but the first indented: a name with a line end in it must not look like a note of its own.
+/// Indents every line but the first, so that a name with a line break cannot imitate a separate note.
 fn indented(text: &str) -> String {
     let mut lines = text.lines();
     let mut whole = lines.next().unwrap_or_default().to_owned();
@@ -34,7 +34,7 @@ fn indented(text: &str) -> String {
     whole
 }
 
-/// The text, with control characters other than newline and tab written as `\x1b` and `\u{202e}`.
+/// Escapes control characters other than newline and tab, as in `\x1b` and `\u{202e}`.
 fn shown(text: &str) -> Cow<'_, str> {
     if !text.contains(is_obeyed) {
         return Cow::Borrowed(text);
@@ -51,7 +51,7 @@ fn shown(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Control characters (C0, DEL, C1), and those that turn the direction of the text around.
+/// Control characters (C0, DEL, C1), and those that change the text direction.
 fn is_obeyed(letter: char) -> bool {
     let turns = matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns || letter.is_control() && !matches!(letter, '\n' | '\t')

@@ -1,10 +1,10 @@
-//! Times of something that was done again and again.
+//! Statistics of repeated measurements.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// What something took that was done again and again.
+/// Times of a repeated operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Times {
     pub runs: usize,
@@ -14,11 +14,11 @@ pub struct Times {
 }
 
 impl Times {
-    /// Sums up; `times` is not empty.
+    /// Summarises `times`, which must not be empty.
     pub fn of(mut times: Vec<Duration>) -> Times {
         times.sort_unstable();
         let at = |share: f64| {
-            // The nearest rank: the smallest time that this share of all times does not exceed.
+            // Nearest rank: the smallest time that at least this share of all times does not exceed.
             let rank = (share * times.len() as f64).ceil() as usize;
             times.get(rank.clamp(1, times.len().max(1)) - 1).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
         };

@@ -1,7 +1,7 @@
-//! `amdgpu-ep tune`: measures the ways to run a model's steps, and keeps what is fastest for later sessions.
+//! `amdgpu-ep tune`: measures the alternatives for a model's steps, and saves the fastest for later sessions.
 //!
-//! The backend does it while it makes the plans of one run, and writes what it found into the file that `ep.hip.explain_file`
-//! names.
+//! The backend does this while it creates the plans of one run, and writes its results to the file named by
+//! `ep.hip.explain_file`.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::report;
 use crate::table;
 use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
 
-/// The form of the JSON document.
+/// The version of the JSON document.
 const SCHEMA: u32 = 1;
 
 /// The arguments of `tune`.
@@ -32,7 +32,7 @@ pub struct Arguments {
     again: bool,
 }
 
-/// The whole answer.
+/// The complete report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Report {
     schema: u32,
@@ -40,19 +40,19 @@ struct Report {
     place: Place,
     #[serde(flatten)]
     placed: Placed,
-    /// The steps that there are several ways for, each once.
+    /// The steps with several alternatives, each once.
     steps: Vec<Step>,
-    /// All steps of the plans, those that were not measured included.
+    /// The number of all steps in the plans, including those that were not measured.
     step_count: usize,
-    /// What all measured steps take together, by the usual ways and by the best ones.
+    /// The total time of all measured steps, with the default and the best alternatives.
     usual_micros: f64,
     micros: f64,
 }
 
-/// Runs the command; gives the exit code and what to print.
+/// Runs the command, and returns the exit code and the output.
 ///
 /// # Errors
-/// When something that is needed is missing, or the run fails.
+/// When something required is missing, or the run fails.
 pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
     let target = match target::open(&arguments.target)? {
         Opened::Ready(target) => target,

@@ -1,7 +1,7 @@
-//! `amdgpu-ep doctor`: why is there no GPU?
+//! `amdgpu-ep doctor`: finds out why there is no GPU.
 //!
-//! Everything is collected into one [`Report`], which is judged by a pure function and printed as text or JSON.
-//! Whatever opens a library of somebody else is asked of a child process: one that aborts or hangs is a finding.
+//! Everything is collected into one [`Report`], evaluated by a pure function, and printed as text or JSON. Libraries of
+//! others are only opened in child processes, so that one that aborts or hangs becomes a finding.
 
 mod cache;
 mod drivers;
@@ -28,10 +28,11 @@ use serde::de::DeserializeOwned;
 
 use crate::child::{self, Answer};
 
-/// The form of the JSON document. It goes up when a field changes its meaning or disappears, not when one is added.
+/// The version of the JSON document. It is increased when a field changes its meaning or disappears, not when one is
+/// added.
 pub const SCHEMA: u32 = 1;
 
-/// The whole answer.
+/// The complete report.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
@@ -40,31 +41,31 @@ pub struct Report {
     pub version: &'static str,
     /// The conclusion.
     pub verdict: verdict::Verdict,
-    /// What it was drawn from.
+    /// The findings that it is based on.
     #[serde(flatten)]
     pub findings: Findings,
 }
 
-/// Everything that was found out.
+/// All findings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Findings {
     /// The amd, nvidia and host drivers.
     pub drivers: Vec<drivers::Driver>,
-    /// The variables that change what happens.
+    /// The environment variables that have an effect.
     pub environment: environment::Settings,
-    /// What the Linux kernel shows of AMD GPUs; absent on other systems.
+    /// What the Linux kernel reports about AMD GPUs; absent on other systems.
     pub kernel: Option<kernel::Kernel>,
     /// The ONNX Runtime libraries.
     pub onnxruntime: onnxruntime::Search,
     /// The hipDNN libraries.
     pub hipdnn: Vec<hipdnn::Hipdnn>,
-    /// ROCm's libraries, as sessions on AMD GPUs get them.
+    /// ROCm's libraries, as sessions on AMD GPUs would load them.
     pub rocm: Vec<rocm::Library>,
     /// Our own libraries.
     pub plugin: plugin::Plugin,
-    /// Which backends a session tries.
+    /// The backends that a session tries.
     pub routing: routing::Routing,
-    /// Where compiled kernels are kept.
+    /// The cache of compiled kernels.
     pub cache: cache::Cache,
 }
 
@@ -119,13 +120,13 @@ impl Question {
             Question::Plugin { file } => ("plugin", file.into(), None),
             Question::Backend { file, onnxruntime } => ("backend", file.into(), onnxruntime.as_ref()),
         };
-        // A file may be called `--help`.
+        // A file may be named `--help`.
         let fixed = ["probe".into(), name.into(), "--".into(), argument];
         fixed.into_iter().chain(more.map(OsString::from)).collect()
     }
 }
 
-/// How questions are put: this executable, and how long it may take.
+/// How questions are asked: with this executable, and with a timeout.
 #[derive(Clone, Debug)]
 struct Asker {
     executable: PathBuf,
@@ -139,7 +140,7 @@ impl Asker {
         child::ask(&self.executable, &arguments, self.timeout)
     }
 
-    /// The folders that hold our own files: beside the executable, and where a prefix keeps its libraries.
+    /// The folders for our own files: beside the executable, and the `lib` folder of its prefix.
     fn own_folders(&self) -> Vec<PathBuf> {
         let executable = std::fs::canonicalize(&self.executable).unwrap_or_else(|_| self.executable.clone());
         let Some(folder) = executable.parent() else { return Vec::new() };
@@ -148,7 +149,7 @@ impl Asker {
     }
 }
 
-/// Answers a question in this process, as the text that the asking process reads.
+/// Answers a question in this process. Returns the text for the parent process.
 ///
 /// # Errors
 /// When there is no such driver or library.
@@ -166,32 +167,32 @@ pub fn answer(question: &Question) -> Result<String> {
     line.context("the answer could not be written as JSON")
 }
 
-/// How long each ONNX Runtime library may take to answer while one is looked for.
+/// The timeout for each ONNX Runtime library during a search.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The ONNX Runtime library that a command uses.
 pub struct Chosen {
     /// The library.
     pub path: PathBuf,
-    /// What decided, unless the user named the library on the command line.
+    /// What selected it, unless the user named the library on the command line.
     from: Option<String>,
 }
 
 impl Chosen {
-    /// Says on stderr which library is used and why, unless the user named it.
+    /// Prints which library is used and why, unless the user named it.
     pub fn announce(&self) {
         if let Some(from) = &self.from {
-            // Nobody is left to tell when stderr is closed.
+            // If stderr is closed, there is no one to tell.
             let _ = writeln!(io::stderr(), "note: using ONNX Runtime from {} ({from})", self.path.display());
         }
     }
 }
 
-/// The ONNX Runtime library to use: the one that is `named`, else `ORT_DYLIB_PATH`, else the first that is found and can be
-/// used. The current folder is never searched.
+/// The ONNX Runtime library to use: `named`, or `ORT_DYLIB_PATH`, or the first usable one that is found. The current
+/// folder is never searched.
 ///
 /// # Errors
-/// When there is none; the message says where it was looked for.
+/// When there is none; the message lists where it was searched.
 pub fn onnxruntime_library(named: Option<&Path>) -> Result<Chosen> {
     if let Some(path) = named {
         return Ok(Chosen { path: path.to_owned(), from: None });
@@ -209,10 +210,10 @@ pub fn onnxruntime_library(named: Option<&Path>) -> Result<Chosen> {
     })
 }
 
-/// The execution provider library that the other commands use when none is named.
+/// The execution provider library for the other commands, if none is named.
 ///
 /// # Errors
-/// When there is none; the message says where it was looked for.
+/// When there is none; the message lists where it was searched.
 pub fn plugin_library() -> Result<PathBuf> {
     let executable = std::env::current_exe().context("the path of this executable could not be found")?;
     let asker = Asker { executable, timeout: Duration::ZERO };
@@ -223,17 +224,17 @@ pub fn plugin_library() -> Result<PathBuf> {
     })
 }
 
-/// Collects everything. Each library may take `timeout` to answer.
+/// Collects everything. Each library has `timeout` to answer.
 ///
 /// # Errors
-/// When this executable cannot be found, so that no child can be started.
+/// When this executable cannot be found, so that no child process can be started.
 pub fn examine(timeout: Duration) -> Result<Report> {
     let executable = std::env::current_exe().context("the path of this executable could not be found")?;
     let asker = Asker { executable, timeout };
     let environment = environment::Environment::from_process();
     if io::stderr().is_terminal() {
         let seconds = timeout.as_secs();
-        // Progress that nobody can read is no reason to stop.
+        // A failure to show progress is no reason to stop.
         let _ = writeln!(io::stderr(), "asking drivers and ONNX Runtime libraries, at most {seconds} s each ...");
     }
     let (drivers, onnxruntime) = std::thread::scope(|scope| {

@@ -1,8 +1,8 @@
-//! `amdgpu-ep explain`: which nodes run where, and why not on the device.
+//! `amdgpu-ep explain`: shows which nodes run where, and why some do not run on the device.
 //!
-//! Where a node runs is what ONNX Runtime says. Why it does not run on the device is what the backend wrote into the file
-//! that `ep.hip.explain_file` names, matched to ONNX Runtime's nodes by operator and name. Plans are made for the shapes of a
-//! run, so who runs the steps is known after one: `--steps` does it, on random inputs.
+//! ONNX Runtime reports where a node runs. The backend writes why it does not run on the device to the file named by
+//! `ep.hip.explain_file`; its lines are matched to ONNX Runtime's nodes by operator and name. Plans are created for the
+//! shapes of a run, so the steps are only known after one: `--steps` runs the model on random inputs.
 
 pub mod reasons;
 mod render;
@@ -23,10 +23,10 @@ use crate::record::Record;
 use crate::report;
 use crate::target::{self, Opened, PROVIDER, Place, Placed, Target, TargetArguments};
 
-/// The form of the JSON document.
+/// The version of the JSON document.
 const SCHEMA: u32 = 1;
 
-/// Runs whose steps are timed: the first makes things ready.
+/// Number of timed runs. The first one includes initialisation.
 const TIMED_RUNS: usize = 4;
 
 /// The arguments of `explain`.
@@ -44,7 +44,7 @@ pub struct Arguments {
     steps: bool,
 }
 
-/// The whole answer.
+/// The complete report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Report {
     schema: u32,
@@ -56,11 +56,11 @@ struct Report {
     passes: BTreeMap<String, usize>,
     operators: Vec<Operator>,
     nodes: Vec<Node>,
-    /// The steps of the plans of one run; absent when none was asked for.
+    /// The steps of one run's plans; absent unless requested.
     steps: Option<Vec<Step>>,
-    /// The steps with their times, slowest first; absent when none was asked for.
+    /// The steps with their times, slowest first; absent unless requested.
     profile: Option<Vec<TimedStep>>,
-    /// What the backend counted; absent if it was not the hip backend, and when no run was asked for.
+    /// The backend's memory statistics; absent unless it is the hip backend and a run was requested.
     memory: Option<Memory>,
 }
 
@@ -71,7 +71,7 @@ struct Operator {
     op: String,
     device: usize,
     elsewhere: usize,
-    /// Each reason, with how many nodes it holds for.
+    /// Each reason, with the number of nodes that it applies to.
     reasons: BTreeMap<String, usize>,
 }
 
@@ -86,10 +86,10 @@ struct Node {
     reason: Option<String>,
 }
 
-/// Runs the command; gives the exit code and what to print.
+/// Runs the command, and returns the exit code and the output.
 ///
 /// # Errors
-/// When the model cannot be loaded, or something that is needed is missing.
+/// When the model cannot be loaded, or something required is missing.
 pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
     let target = match target::open(&arguments.target)? {
         Opened::Ready(target) => target,
@@ -158,7 +158,7 @@ fn report(place: Place, assignment: &[Assigned], mut reasons: Reasons, with_step
         });
     }
     let mut operators: Vec<Operator> = operators.into_values().collect();
-    // What needs attention comes first.
+    // Operators that need attention come first.
     operators.sort_by_key(|operator| (std::cmp::Reverse(operator.elsewhere), std::cmp::Reverse(operator.device)));
     let (placed, steps) = (Placed::count(assignment), with_steps.then_some(reasons.steps));
     Report {

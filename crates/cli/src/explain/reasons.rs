@@ -1,12 +1,12 @@
-//! Why the backend declined nodes, and who runs the steps of the others: the lines that it wrote.
+//! Parses the backend's record: why it declined nodes, and what runs the steps of the others.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// One line: a graph that the backend was offered, with its nodes, or a partition that it compiled, with the passes that
-/// changed it, or a plan that it made of one, with its steps.
+/// One line: a graph offered to the backend with its nodes, a compiled partition with the passes that changed it, or a
+/// plan of a partition with its steps.
 #[derive(Deserialize)]
 struct Record {
     #[serde(default)]
@@ -24,27 +24,27 @@ pub struct Step {
     pub node: String,
     /// That node's operator.
     pub op: String,
-    /// What is done.
+    /// The operation.
     pub step: String,
-    /// Who does it: `own: conv`, or `hipDNN: ` with the hipDNN engine.
+    /// What runs it: `own: conv`, or `hipDNN: ` and the name of the engine.
     pub run_by: String,
-    /// Why hipDNN does not, where it was asked.
+    /// Why hipDNN does not run it, if it was asked.
     pub reason: Option<String>,
-    /// What was measured of it, where that decided who does it.
+    /// The measurement, if it decided what runs the step.
     #[serde(default)]
     pub tuned: Option<Tuned>,
 }
 
-/// What was measured of a step.
+/// The measurement of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tuned {
-    /// The best way to run it: `own-1`, `blaslt-3`, `hipdnn-0`.
+    /// The best alternative: `own-1`, `blaslt-3`, `hipdnn-0`.
     pub choice: String,
-    /// What it takes.
+    /// Its time in microseconds.
     pub micros: f64,
-    /// What the step takes as it is run without tuning.
+    /// The time without tuning.
     pub usual_micros: f64,
-    /// How many ways were tried.
+    /// The number of alternatives tried.
     pub tried: usize,
 }
 
@@ -69,7 +69,7 @@ pub struct Reasons {
     pub steps: Vec<Step>,
 }
 
-/// A domain in its short form: ONNX's own has an empty name.
+/// The short form of a domain: ONNX's own is the empty string.
 pub fn domain(domain: &str) -> &str {
     if domain == "ai.onnx" { "" } else { domain }
 }
@@ -79,10 +79,10 @@ fn key(of_domain: &str, op: &str, name: &str) -> Key {
 }
 
 impl Reasons {
-    /// Reads the backend's lines.
+    /// Parses the backend's lines.
     ///
     /// # Errors
-    /// When one is not what the backend writes.
+    /// When a line does not have the backend's format.
     pub fn parse(lines: &str) -> Result<Reasons> {
         let mut reasons = Reasons { is_empty: true, ..Reasons::default() };
         for line in lines.lines().filter(|line| !line.trim().is_empty()) {
@@ -101,14 +101,14 @@ impl Reasons {
         Ok(reasons)
     }
 
-    /// The reason for one node. Nodes may share a name, most often none: each takes the next reason, and the last reason
-    /// stays.
+    /// The reason for one node. Nodes may share a name, often the empty one: each takes the next reason, and the last
+    /// reason is reused.
     pub fn take(&mut self, domain: &str, op: &str, name: &str) -> Option<String> {
         let left = self.declined.get_mut(&key(domain, op, name))?;
         if left.len() > 1 { left.pop_front() } else { left.front().cloned() }
     }
 
-    /// What to say of a node without a reason.
+    /// The text for a node without a reason.
     pub fn none(&self, driver: &str) -> String {
         if self.is_empty {
             format!("no backend was asked: there may be none for the {driver} driver; AMDGPU_EP_LOG=info tells more")

@@ -1,4 +1,4 @@
-//! The answer as text for people.
+//! Renders the report as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,10 +8,10 @@ use crate::memory;
 use crate::profile;
 use crate::table;
 
-/// Steps that are shown with their times, unless all are asked for.
+/// Number of steps shown with their times, unless all are requested.
 const SHOWN_STEPS: usize = 10;
 
-/// The whole answer. The summary comes last, where a terminal shows it.
+/// Renders the report. The summary comes last, where a terminal shows it.
 pub fn text(report: &Report, all_nodes: bool) -> String {
     let mut out = format!("{}\n{}\n\n", report.place.model, report.place.text());
     if all_nodes {
@@ -40,12 +40,12 @@ pub fn text(report: &Report, all_nodes: bool) -> String {
     if let Some(memory) = &report.memory {
         out += &format!("\n{}", memory::text(memory, &[]));
     }
-    // Writing to a string cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = writeln!(out, "\nOn the device: {}", report.placed.text());
     out
 }
 
-/// Who runs the steps: every one, or how many who runs and those that hipDNN declined.
+/// What runs the steps: a summary, and a table of all steps or only those that hipDNN declined.
 fn step_text(steps: &[Step], all: bool) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     steps.iter().for_each(|step| *counts.entry(&step.run_by).or_default() += 1);

@@ -1,4 +1,4 @@
-//! `amdgpu-ep bench-llm`: how fast a model folder reads prompts and writes text.
+//! `amdgpu-ep bench-llm`: measures how fast a model folder processes prompts and generates text.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::report;
 use crate::table;
 use crate::times::Times;
 
-/// The form of the JSON document.
+/// The version of the JSON document.
 const SCHEMA: u32 = 1;
 
 /// The arguments of `bench-llm`.
@@ -52,56 +52,56 @@ pub struct Arguments {
     json: bool,
 }
 
-/// The whole answer.
+/// The complete report.
 #[derive(Clone, Debug, Serialize)]
 struct Report {
     schema: u32,
     model: String,
     onnxruntime: String,
-    /// Seconds until each model was ready.
+    /// Load time of each model in seconds.
     load_seconds: Vec<(String, f64)>,
-    /// Bytes of the decoder's files: what a step reads of them at most.
+    /// Size of the decoder's files in bytes: the maximum that a step reads of them.
     weight_bytes: u64,
     bandwidth_gb_s: Option<f64>,
     measurements: Vec<Measurement>,
-    /// Bytes of the largest cache of keys and values.
+    /// Size of the largest key/value cache in bytes.
     cache_bytes: u64,
-    /// The most that was taken from the device's allocator at once, caches included; absent where they lie in this process.
+    /// Peak memory of the device's allocator, caches included; absent if the caches are in host memory.
     allocator_bytes: Option<u64>,
-    /// What the backend counted; absent if it was not the hip backend.
+    /// The backend's memory statistics; absent unless it is the hip backend.
     memory: Option<Memory>,
 }
 
-/// One length of prompt and one batch on one provider.
+/// One prompt length and batch size on one provider.
 #[derive(Clone, Debug, Serialize)]
 struct Measurement {
     provider: String,
     batch: usize,
     prompt: usize,
     new_tokens: usize,
-    /// From the prompt to the first token.
+    /// Time to the first token.
     first_token: Times,
     prompt_tokens_per_second: f64,
-    /// From a token to the next, in all rows at once.
+    /// Time per step, for all rows together.
     step: Times,
     tokens_per_second: f64,
-    /// Weights, and the keys and values of the middle step.
+    /// The weights, plus the keys and values at the middle step.
     step_bytes_at_most: u64,
-    /// How much of the bandwidth that is, if a step took its median.
+    /// The share of the bandwidth that this takes at the median step time.
     bandwidth_share_at_most: Option<f64>,
 }
 
-/// Runs the command; gives the exit code and what to print.
+/// Runs the command, and returns the exit code and the output.
 ///
 /// # Errors
-/// When the folder, a length or the model is refused, or the plot cannot be written.
+/// When the folder, a length or the model is invalid, or the plot cannot be written.
 pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
     check(arguments)?;
     let mut sides = Vec::new();
     let mut load_seconds = Vec::new();
     let record = Record::new()?;
     let mut requests = vec![arguments.folder.clone()];
-    // In front: where the user names another file, that one is written.
+    // Inserted first, so that an entry from the user overrides it.
     requests[0].options.insert(0, (memory::ENTRY.to_owned(), record.path()?.to_owned()));
     if arguments.cpu {
         requests.push(FolderArguments { provider: "cpu".to_owned(), require_gpu: false, ..arguments.folder.clone() });
@@ -139,7 +139,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
     }
     drop(progress);
     report.allocator_bytes = first.model.device_bytes_at_most();
-    // The backend counts until the session ends.
+    // Memory is counted until the session ends.
     drop(sides);
     report.memory = record.read("record of memory", memory::parse)?;
     if let Some(path) = &arguments.plot {
@@ -151,7 +151,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 }
 
 impl Arguments {
-    /// Tokens that the largest cache has room for.
+    /// Capacity of the largest cache in tokens.
     fn cache_tokens(&self) -> usize {
         let longest = self.prompts.iter().max().map_or(0, |prompt| prompt + self.new_tokens);
         longest * self.batches.iter().max().unwrap_or(&0)
@@ -168,7 +168,7 @@ fn check(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What is measured.
+/// One case to measure.
 #[derive(Clone, Copy)]
 struct Case {
     batch: usize,
@@ -178,11 +178,11 @@ struct Case {
 }
 
 impl Case {
-    /// One measurement of every side.
+    /// Measures all sides.
     fn measure(self, sides: &[Box<Opened>], report: &Report) -> Result<Vec<Measurement>> {
         let mut runs = sides.iter().map(|side| Run::new(side, self)).collect::<Result<Vec<_>>>()?;
         for round in 0..=self.rounds {
-            // Whatever else the machine does meets all sides alike.
+            // Alternate between the sides, so that other load on the machine affects all of them equally.
             for run in &mut runs {
                 run.round(self, round > 0)?;
             }
@@ -190,7 +190,7 @@ impl Case {
         Ok(runs.into_iter().map(|run| run.finish(self, report)).collect())
     }
 
-    /// Any tokens do: the time of a step does not depend on them.
+    /// Any tokens will do: the time of a step does not depend on them.
     fn rows(self, config: &Config) -> Vec<Vec<u32>> {
         let ends = &config.eos_tokens;
         let usable: Vec<u32> = (0..config.vocab_size as u32).filter(|token| !ends.contains(token)).take(997).collect();
@@ -214,7 +214,7 @@ impl Run {
         let options = GeneratorOptions {
             batch: case.batch,
             max_length: Some(case.prompt + case.new_tokens),
-            // No round ends early.
+            // Prevents a round from ending early.
             sampling: Some(Sampling { min_length: case.prompt + case.new_tokens, ..Sampling::default() }),
             prompt_shape: side.prompt_shape,
             ..GeneratorOptions::default()
@@ -260,7 +260,7 @@ impl Run {
     }
 }
 
-/// The decoder and the files of weights beside it, which begin with its name.
+/// Size of the decoder and of the weights file beside it, which has its name plus `.data`.
 fn decoder_bytes(config: &Config) -> Result<u64> {
     let decoder = &config.decoder;
     let size = |path: &Path| -> Result<u64> {

@@ -37,10 +37,10 @@ pub struct Arguments {
     sampling: SamplingArguments,
 }
 
-/// Runs the command, and gives its exit code.
+/// Runs the command, and returns its exit code.
 ///
 /// # Errors
-/// When the folder or the model is refused, or stdin or stdout fails.
+/// When the folder or the model cannot be loaded, or stdin or stdout fails.
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let opened = match open(&arguments.folder)? {
         Opening::Ready(opened) => opened,
@@ -68,7 +68,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// Ctrl-C stops an answer. Where there is none, it says how to end.
+/// Ctrl-C stops an answer. If there is none, it prints how to quit.
 fn stop_answers(turn: Turn) -> Result<()> {
     ctrlc::set_handler(move || {
         if !turn.stop() {
@@ -78,11 +78,11 @@ fn stop_answers(turn: Turn) -> Result<()> {
     .context("Ctrl-C could not be taken over")
 }
 
-/// Whose turn it is, and how to end the model's.
+/// Whether the model is answering, and a handle to stop it.
 #[derive(Clone)]
 struct Turn {
     canceller: Canceller,
-    /// Locked while an answer is cancelled: a wish never comes so late that the next answer ends by it.
+    /// Locked while an answer is cancelled, so that a late request cannot cancel the next answer.
     answering: Arc<Mutex<bool>>,
 }
 
@@ -98,7 +98,7 @@ impl Turn {
     fn end(&self) {
         let mut answering = self.answering();
         *answering = false;
-        // Asked for just as the answer ended, it is not meant for the next one.
+        // A cancellation that arrived just as the answer ended is not meant for the next one.
         self.canceller.reset();
     }
 
@@ -177,7 +177,7 @@ impl Chat {
                 }
                 self.last = Some(answer);
             }
-            // The conversation can go on after what was refused.
+            // The conversation can continue after an error.
             Err(error) => note("error", &failure::text(&error.into())),
         }
         Ok(())
@@ -240,7 +240,7 @@ mod tests {
         assert!(turn.stop() && canceller.is_cancelled());
         turn.end();
         let (done, tried) = (AtomicBool::new(false), AtomicUsize::new(0));
-        // Until a wish that was under way has been heard or refused.
+        // Waits until a pending request has been handled.
         let wait = || {
             let (start, before) = (Instant::now(), tried.load(Ordering::SeqCst));
             while tried.load(Ordering::SeqCst) < before + 2 && start.elapsed() < Duration::from_secs(60) {

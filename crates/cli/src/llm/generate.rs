@@ -13,7 +13,7 @@ use crate::terminal::write;
 
 use super::{FolderArguments, FormArguments, LimitArguments, Opening, SamplingArguments, open};
 
-/// The form of the JSON document.
+/// The version of the JSON document.
 const SCHEMA: u32 = 1;
 
 /// The arguments of `generate`.
@@ -40,7 +40,7 @@ pub struct Arguments {
     form: FormArguments,
 }
 
-/// The whole answer.
+/// The complete report.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: u32,
@@ -57,10 +57,10 @@ struct Report {
     tokens_per_second: Option<f64>,
 }
 
-/// Runs the command, and gives its exit code.
+/// Runs the command, and returns its exit code.
 ///
 /// # Errors
-/// When the folder, the prompt or the model is refused.
+/// When the folder, the prompt or the model is invalid.
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let start = Instant::now();
     let form = arguments.form.form()?;
@@ -79,13 +79,13 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         prompt
     };
     let mut prompt_tokens = opened.tokenizer.encode(&prompt)?;
-    // A model can only continue something.
+    // A model needs at least one token to continue from.
     if prompt_tokens.is_empty() {
         prompt_tokens.extend(config.bos_token);
     }
     let mut max_length = arguments.folder.max_length.unwrap_or(config.search.max_length);
     if !opened.model.has_static_shapes(opened.prompt_shape) {
-        // No more cache than this text can need.
+        // Do not allocate more cache than this text can need.
         max_length = max_length.min((prompt_tokens.len() + arguments.limits.max_new_tokens).max(1));
     }
     let mut generator = opened.generator(Some(max_length), arguments.sampling.sampling(config))?;
@@ -111,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         written = write("\n");
     }
     match written {
-        // A reader that went away has seen what it wanted.
+        // If the reader has gone, it has seen what it wanted.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("stdout could not be written"),
         _ => Ok(0),
     }
@@ -146,7 +146,7 @@ fn prompt(arguments: &Arguments) -> Result<String> {
         _ => {
             let mut text = String::new();
             io::stdin().read_to_string(&mut text).context("the prompt could not be read from stdin")?;
-            // The end of the last line belongs to the shell.
+            // The final newline comes from the shell.
             if text.ends_with('\n') {
                 text.pop();
             }

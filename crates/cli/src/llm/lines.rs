@@ -1,4 +1,4 @@
-//! What is typed into a conversation, line by line: with editing and a history on a terminal, as it comes elsewhere.
+//! Reads the user's lines: with editing and history on a terminal, as plain text otherwise.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -10,42 +10,42 @@ use rustyline::{Config, Editor};
 
 const PROMPT: &str = "> ";
 
-/// Terminals that can't move a cursor.
+/// Terminals that cannot move the cursor.
 const PLAIN_TERMINALS: [&str; 3] = ["dumb", "cons25", "emacs"];
 
-/// Where lines come from.
+/// The source of lines.
 pub enum Lines {
-    /// A terminal whose lines can be edited.
+    /// A terminal with line editing.
     Edited(Box<Editor<(), MemHistory>>),
-    /// Anything else; the prompt is shown where somebody types.
+    /// Anything else; the prompt is shown if a user types.
     Plain { prompts: bool },
 }
 
-/// What was typed.
+/// The user's input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Entered {
     Line(String),
-    /// Ctrl-C, and nothing was sent.
+    /// Ctrl-C; nothing was sent.
     Interrupted,
-    /// Bytes that are no UTF-8; nothing was sent.
+    /// Bytes that are not valid UTF-8; nothing was sent.
     Unreadable,
-    /// Ctrl-D, or there is no more.
+    /// Ctrl-D, or the end of the input.
     End,
 }
 
 impl Lines {
-    /// Lines of the standard input.
+    /// Lines from stdin.
     ///
     /// # Errors
-    /// When the terminal refuses.
+    /// When the terminal cannot be set up.
     pub fn new() -> Result<Self> {
         let prompts = io::stdin().is_terminal();
         let is_plain = std::env::var("TERM").is_ok_and(|term| PLAIN_TERMINALS.contains(&term.as_str()));
         if !prompts || is_plain {
             return Ok(Self::Plain { prompts });
         }
-        // The terminal itself is written to: stdout may be a file that is to hold answers only. Nothing that was said is
-        // kept when the program ends.
+        // Write to the terminal itself, because stdout may be a file that should contain only the answers. The history
+        // is not saved when the program ends.
         let config = Config::builder().behavior(Behavior::PreferTerm).auto_add_history(true).build();
         let editor = Editor::with_history(config.clone(), MemHistory::with_config(&config));
         Ok(Self::Edited(Box::new(editor.context("the terminal could not be set up")?)))
@@ -67,13 +67,13 @@ impl Lines {
             },
             Self::Plain { prompts } => {
                 if *prompts {
-                    // Nobody is left to tell when stderr is closed.
+                    // If stderr is closed, there is no one to tell.
                     let _ = write!(io::stderr(), "{PROMPT}").and_then(|()| io::stderr().flush());
                 }
                 let mut line = Vec::new();
                 match io::stdin().lock().read_until(b'\n', &mut line).context(FAILED)? {
                     0 => Ok(Entered::End),
-                    // One bad byte is no reason to end: the model is told that there was one.
+                    // One invalid byte is no reason to stop: the model sees a replacement character.
                     _ => Ok(Entered::Line(String::from_utf8_lossy(&line).into_owned())),
                 }
             }

@@ -1,4 +1,4 @@
-//! What `generate`, `chat` and `bench-llm` share: the model folder, what it runs on, and how tokens are chosen.
+//! Shared by `generate`, `chat` and `bench-llm`: the model folder, the provider, and the choice of tokens.
 
 pub mod bench;
 pub mod chat;
@@ -196,7 +196,7 @@ impl SamplingArguments {
     }
 }
 
-/// Everything that is open.
+/// An opened model folder.
 struct Opened {
     model: Model,
     tokenizer: Tokenizer,
@@ -205,10 +205,10 @@ struct Opened {
     prompt_shape: PromptShape,
 }
 
-/// What opening came to.
+/// The result of opening.
 enum Opening {
     Ready(Box<Opened>),
-    /// A GPU was required; the exit code.
+    /// A GPU was required and is not available; the exit code.
     NoGpu(u8),
 }
 
@@ -223,7 +223,7 @@ fn open(arguments: &FolderArguments) -> Result<Opening> {
             "--max-length is {length}, and the model takes 1 to {most} tokens\n  help: use --max-length {most} or less"
         );
     }
-    // The tokenizer is checked first: it is read in no time, and the model may take minutes.
+    // Load the tokenizer first: it is fast, and the model may take minutes.
     let tokenizer = Tokenizer::from_folder(&config)?;
     let progress = Progress::new("looking for ONNX Runtime");
     let chosen = doctor::onnxruntime_library(arguments.ort.as_deref())?;
@@ -234,7 +234,7 @@ fn open(arguments: &FolderArguments) -> Result<Opening> {
     config.session.intra_threads = arguments.threads.map(usize::from).or(config.session.intra_threads);
     config.append_provider(&arguments.provider, options)?;
     if let Some(request) = &mut config.provider {
-        // Without one the notice says what was looked for.
+        // If there is none, the notice lists where it was searched.
         request.library = arguments.library.clone().or_else(|| doctor::plugin_library().ok());
         request.require_gpu = arguments.require_gpu;
     } else if arguments.require_gpu {

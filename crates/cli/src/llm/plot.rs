@@ -9,14 +9,14 @@ const TOP: f64 = 60.0;
 const BOTTOM: f64 = 340.0;
 const COLOURS: [&str; 6] = ["#c0392b", "#7f8c8d", "#2980b9", "#27ae60", "#8e44ad", "#d68910"];
 
-/// Lines over one axis. The other begins at 0.
+/// Lines over a shared x axis. The y axis starts at 0.
 pub struct Plot<'a> {
     pub title: &'a str,
     pub across: &'a str,
     pub lines: &'a [Line],
 }
 
-/// Points from left to right.
+/// Points, from left to right.
 pub struct Line {
     pub label: String,
     pub points: Vec<(f64, f64)>,
@@ -29,7 +29,7 @@ impl Plot<'_> {
         stops.sort_by(f64::total_cmp);
         stops.dedup();
         let most = points().map(|point| point.1).fold(f64::MIN_POSITIVE, f64::max);
-        // Lengths double more often than they grow by steps: each has a place of its own.
+        // Lengths usually double from one to the next, so they are evenly spaced on the axis.
         let x = |value: f64| {
             let at = stops.iter().position(|stop| *stop == value).unwrap_or(0) as f64;
             LEFT + (RIGHT - LEFT) * (at + 0.5) / stops.len().max(1) as f64
@@ -43,7 +43,7 @@ impl Plot<'_> {
              <path d=\"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}\" fill=\"none\" stroke=\"#555555\"/>\n",
             escaped(self.title)
         );
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail.
         for quarter in 1..=4 {
             let value = most * f64::from(quarter) / 4.0;
             let (at, end) = (y(value), LEFT - 8.0);
@@ -92,7 +92,7 @@ mod tests {
         let line = |label: &str, points: &[(f64, f64)]| Line { label: label.to_owned(), points: points.to_vec() };
         let lines = [line("a & b", &[(128.0, 110.0), (512.0, 55.0)]), line("c", &[(512.0, 0.0)])];
         let svg = Plot { title: "t", across: "tokens", lines: &lines }.svg();
-        // Two places from 80 to 730; 121 would be at the top, 60, and 0 is at 340.
+        // Two positions between 80 and 730; 121 would be at the top (60), and 0 is at the bottom (340).
         for wanted in ["a &amp; b", "points=\"242.5,85.5 567.5,212.7\"", "cx=\"567.5\" cy=\"340.0\"", ">512<"] {
             assert!(svg.contains(wanted), "{wanted} is not in\n{svg}");
         }

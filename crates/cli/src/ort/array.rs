@@ -1,4 +1,4 @@
-//! A tensor in this process's memory.
+//! A tensor in host memory.
 
 use super::Element;
 
@@ -11,7 +11,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// An array of these bytes; `None` when they do not fill the shape.
+    /// An array of these bytes; `None` if they do not match the shape.
     pub fn new(element: Element, shape: Vec<usize>, bytes: Vec<u8>) -> Option<Array> {
         let want = shape.iter().try_fold(element.bytes(), |bytes, &extent| bytes.checked_mul(extent))?;
         (want == bytes.len()).then_some(Array { element, shape, bytes })
@@ -37,7 +37,7 @@ impl Array {
         self.bytes.chunks_exact(self.element.bytes()).map(|bytes| self.element.read(bytes))
     }
 
-    /// The same numbers in another type.
+    /// The same numbers, converted to another type.
     pub fn cast(&self, element: Element) -> Array {
         let mut bytes = Vec::with_capacity(self.numbers().len() * element.bytes());
         self.numbers().for_each(|number| element.write(number, &mut bytes));

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use ort_ep_sys as sys;
 
-/// An element type of whole bytes.
+/// An element type whose size is a whole number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Element {
@@ -22,7 +22,7 @@ pub enum Element {
     Bool,
 }
 
-/// Every type: its number in ONNX, ONNX's name, numpy's code (none for bfloat16), and its size.
+/// All types: ONNX's number, the name, numpy's code (empty for bfloat16), and the size.
 const TABLE: [(Element, i32, &str, &str, usize); 13] = [
     (Element::F32, sys::ONNX_FLOAT, "float32", "f4", 4),
     (Element::F64, sys::ONNX_DOUBLE, "float64", "f8", 8),
@@ -40,18 +40,18 @@ const TABLE: [(Element, i32, &str, &str, usize); 13] = [
 ];
 
 impl Element {
-    /// The type with ONNX's number, unless an array cannot hold it.
+    /// The type with this ONNX number, if supported.
     pub fn from_onnx(number: i32) -> Option<Element> {
         TABLE.iter().find(|row| row.1 == number).map(|row| row.0)
     }
 
-    /// The type with numpy's code, such as `f4`.
+    /// The type with this numpy code, such as `f4`.
     pub fn from_numpy(code: &str) -> Option<Element> {
         TABLE.iter().find(|row| !row.3.is_empty() && row.3 == code).map(|row| row.0)
     }
 
     fn row(self) -> &'static (Element, i32, &'static str, &'static str, usize) {
-        // The table is in the order of the declaration, which a test checks.
+        // The table has the same order as the declaration; a test checks this.
         &TABLE[self as usize]
     }
 
@@ -65,22 +65,22 @@ impl Element {
         self.row().2
     }
 
-    /// Numpy's code; empty for the one that numpy lacks.
+    /// Numpy's code; empty for bfloat16, which numpy lacks.
     pub fn numpy(self) -> &'static str {
         self.row().3
     }
 
-    /// Its size.
+    /// Its size in bytes.
     pub fn bytes(self) -> usize {
         self.row().4
     }
 
-    /// Whether it has fractions.
+    /// Whether it is a floating-point type.
     pub fn is_float(self) -> bool {
         matches!(self, Element::F32 | Element::F64 | Element::F16 | Element::Bf16)
     }
 
-    /// One element as a number; `bytes` has the size of the element.
+    /// Reads one element as a number; `bytes` has the size of the element.
     pub fn read(self, bytes: &[u8]) -> f64 {
         let mut word = [0; 8];
         word[..bytes.len().min(8)].copy_from_slice(&bytes[..bytes.len().min(8)]);
@@ -100,7 +100,7 @@ impl Element {
         }
     }
 
-    /// Appends a number as one element; integers are cut off, not rounded.
+    /// Appends a number as one element; for integers it is truncated, not rounded.
     pub fn write(self, value: f64, to: &mut Vec<u8>) {
         match self {
             Element::F32 => to.extend((value as f32).to_le_bytes()),

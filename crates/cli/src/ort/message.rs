@@ -1,17 +1,17 @@
-//! ONNX Runtime's messages without what only its authors can use.
+//! Cleans up ONNX Runtime's messages: removes details that only its developers can use.
 
-/// What comes before a message, at any depth of wrapping: where in its sources ONNX Runtime noticed, and the status in words.
+/// The prefix of a status in a message, at any depth of wrapping.
 const STATUS: &str = "[ONNXRuntimeError] : ";
 
-/// Before what an execution provider says about its options.
+/// The prefix of a provider's message about its options.
 const CREATING_PROVIDER: &str = "Error creating execution provider: ";
 
-/// A message of ONNX Runtime as its user reads it: without source files and lines, C++ signatures and numbers of statuses,
-/// and without the name of the model, which whoever asked has said.
+/// A message of ONNX Runtime for its users: without source files and lines, C++ signatures and status codes, and
+/// without the name of the model, which the caller knows.
 pub fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    // A provider's message may begin anywhere: ONNX Runtime puts its own words before those of others.
+    // A provider's message may start anywhere, because ONNX Runtime prepends its own text.
     while let Some(at) = next_mark(rest) {
         let (before, marked) = rest.split_at(at);
         out += before;
@@ -27,12 +27,12 @@ pub fn plain(text: &str) -> String {
     out.trim().to_owned()
 }
 
-/// What an execution provider says when it refuses a session: most of the time, what is wrong with an option.
+/// The provider's message when it rejects a session, usually because of an option.
 pub fn refusal(plain: &str) -> Option<&str> {
     plain.split_once(CREATING_PROVIDER).map(|(_, refusal)| refusal)
 }
 
-/// Where a status or a path of a source file begins.
+/// Where a status or a source location begins.
 fn next_mark(text: &str) -> Option<usize> {
     let status = text.find(STATUS);
     let path = text.char_indices().find(|&(at, c)| {
@@ -56,7 +56,7 @@ fn without_location(text: &str) -> Option<&str> {
     Some(after_signature(rest).unwrap_or(rest))
 }
 
-/// What follows `/src/file.cc:71 `.
+/// The text after `/src/file.cc:71 `.
 fn source_line(text: &str) -> Option<&str> {
     let (location, rest) = text.split_once(' ')?;
     let (file, line) = location.rsplit_once(':')?;
@@ -64,16 +64,17 @@ fn source_line(text: &str) -> Option<&str> {
     (is_source && !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_digit())).then_some(rest)
 }
 
-/// What follows a function's signature. Its end is a bracket that closes all others, unless the name goes on behind it.
+/// The text after a function's signature. The signature ends with the closing bracket of the outermost pair, unless the
+/// name continues after it.
 fn after_signature(text: &str) -> Option<&str> {
     let mut depth = 0_i32;
     for (at, c) in text.char_indices() {
         match c {
             '(' | '<' | '[' | '{' => depth += 1,
-            // The arrow of a return type closes nothing.
+            // The arrow of a return type is not a bracket.
             '>' if text[..at].ends_with('-') => {}
             ')' | '>' | ']' | '}' => depth -= 1,
-            // An ordinary sentence.
+            // This is an ordinary sentence.
             '.' | ',' | '"' | '\n' if depth == 0 => return None,
             _ => {}
         }
@@ -92,7 +93,7 @@ fn after_signature(text: &str) -> Option<&str> {
     None
 }
 
-/// What follows the bracket that closes the first one.
+/// The text after the bracket that closes the first one.
 fn closed(text: &str) -> Option<&str> {
     let mut depth = 0_i32;
     for (at, c) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! A client of ONNX Runtime's C API: a registered provider, sessions, tensors, and where each node was placed.
+//! A client of ONNX Runtime's C API: provider registration, sessions, tensors, and the placement of nodes.
 
 pub mod array;
 pub mod element;
@@ -10,21 +10,21 @@ pub use array::Array;
 pub use element::Element;
 pub use ffi::{Device, Environment, Provider, Runtime, Session, Value};
 
-/// The type of a session's input or output.
+/// An input or output of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// What it takes or gives.
+    /// Its type.
     pub kind: PortKind,
 }
 
-/// What an input takes or an output gives.
+/// The type of an input or output.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PortKind {
     /// A tensor of numbers.
     Tensor(Element, Vec<Dim>),
-    /// Something that has no place in an [`Array`], in words.
+    /// A type that does not fit an [`Array`], as a description.
     Other(String),
 }
 
@@ -33,7 +33,7 @@ pub enum PortKind {
 pub enum Dim {
     /// A fixed extent.
     Size(usize),
-    /// An extent with a name: equal names are equal extents.
+    /// A named extent: equal names mean equal extents.
     Named(String),
     /// Any extent.
     Any,
@@ -54,22 +54,22 @@ pub fn dims_text(dims: &[Dim]) -> String {
     format!("[{}]", dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", "))
 }
 
-/// How a session is to be made.
+/// Settings for creating a session.
 #[derive(Clone, Debug, Default)]
 pub struct SessionSettings<'a> {
-    /// The devices in front of the CPU provider; without any, the CPU provider is alone.
+    /// The devices to use before the CPU provider; if empty, only the CPU provider is used.
     pub devices: &'a [Device],
     /// Options of the provider.
     pub options: &'a [(String, String)],
     /// Session-config entries.
     pub config: Vec<(String, String)>,
-    /// Threads inside an operator; ONNX Runtime chooses when absent.
+    /// Threads within an operator; `None` lets ONNX Runtime choose.
     pub threads: Option<u16>,
-    /// Dynamic dimensions that the session fixes, by their names.
+    /// Dynamic dimensions to fix, by name.
     pub dims: &'a [(String, usize)],
 }
 
-/// The nodes that a provider took in one piece.
+/// The nodes that a provider took as one partition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assigned {
     /// The provider.
@@ -78,7 +78,7 @@ pub struct Assigned {
     pub nodes: Vec<AssignedNode>,
 }
 
-/// A node as ONNX Runtime assigned it.
+/// A node in an assignment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AssignedNode {
     /// Its name, often empty.

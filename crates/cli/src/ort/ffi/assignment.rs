@@ -15,7 +15,7 @@ use crate::ort::{Assigned, AssignedNode};
 pub(super) unsafe fn read(runtime: &Runtime, session: NonNull<OrtSession>) -> Result<Vec<Assigned>> {
     let api = &runtime.api;
     let (mut raw, mut count) = (ptr::null(), 0);
-    // SAFETY: the caller vouches for the session, which keeps the array and everything in it; all is copied here.
+    // SAFETY: the caller guarantees the session, which owns the array and its contents; everything is copied here.
     unsafe {
         runtime.check(api.Session_GetEpGraphAssignmentInfo(session.as_ptr(), &mut raw, &mut count))?;
         let mut parts = Vec::with_capacity(count);

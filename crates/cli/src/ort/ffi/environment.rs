@@ -17,10 +17,10 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Opens the environment. It logs nothing but what ends the process: errors come back as results.
+    /// Creates the environment. It logs only fatal errors; all others are returned as results.
     ///
     /// # Errors
-    /// When ONNX Runtime refuses.
+    /// When ONNX Runtime fails.
     pub fn new(runtime: Rc<Runtime>) -> Result<Rc<Self>> {
         let mut raw = ptr::null_mut();
         // SAFETY: both pointers are valid for the call; the name is copied.
@@ -33,12 +33,12 @@ impl Environment {
 
 impl Drop for Environment {
     fn drop(&mut self) {
-        // SAFETY: everything made of the environment holds it, so nothing is left that uses it.
+        // SAFETY: everything created from the environment holds it, so nothing that uses it is left.
         unsafe { self.runtime.api.ReleaseEnv(self.raw.as_ptr()) }
     }
 }
 
-/// A registered provider library; unregistered when its last device and session are gone.
+/// A registered provider library; unregistered once its last device and session are dropped.
 pub struct Provider {
     pub(super) environment: Rc<Environment>,
     name: CString,
@@ -48,23 +48,23 @@ impl Provider {
     /// Registers the library at `path` under `name`.
     ///
     /// # Errors
-    /// When ONNX Runtime or the library refuses.
+    /// When ONNX Runtime or the library rejects it.
     pub fn register(environment: &Rc<Environment>, name: &str, path: &Path) -> Result<Rc<Self>> {
         let (name, file) = (CString::new(name)?, os_path(path)?);
         let (runtime, raw) = (&environment.runtime, environment.raw.as_ptr());
         // All options of these commands come from the command line, which is trusted.
         let status = textgen::with_trusted_options(path, || {
-            // SAFETY: the environment is alive, the texts are valid for the call and copied.
+            // SAFETY: the environment is alive; the strings are valid during the call and copied.
             unsafe { runtime.api.RegisterExecutionProviderLibrary(raw, name.as_ptr(), file.as_ptr()) }
         });
         runtime.check(status).with_context(|| format!("{} could not be registered", path.display()))?;
         Ok(Rc::new(Self { environment: Rc::clone(environment), name }))
     }
 
-    /// The devices that the library listed.
+    /// The devices that the library offers.
     ///
     /// # Errors
-    /// When ONNX Runtime refuses.
+    /// When ONNX Runtime fails.
     pub fn devices(self: &Rc<Self>) -> Result<Vec<Device>> {
         let runtime = &self.environment.runtime;
         let (mut all, mut count) = (ptr::null(), 0);
@@ -76,7 +76,7 @@ impl Provider {
         };
         let mut devices = Vec::new();
         for &raw in all {
-            // SAFETY: ONNX Runtime listed the device just now, and it lives as long as its registration.
+            // SAFETY: ONNX Runtime has just listed the device, which lives as long as its registration.
             let (name, metadata) = unsafe {
                 (text(runtime.api.EpDevice_EpName(raw)), pairs(runtime, runtime.api.EpDevice_EpMetadata(raw)))
             };
@@ -95,7 +95,7 @@ impl Drop for Provider {
         let status = unsafe {
             runtime.api.UnregisterExecutionProviderLibrary(self.environment.raw.as_ptr(), self.name.as_ptr())
         };
-        // The process is about to end; there is nothing else to do about a library that stays registered.
+        // The process is about to end; nothing can be done about a library that stays registered.
         let _ = runtime.check(status);
     }
 }
@@ -109,7 +109,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// What the provider says about it under a key such as `arch`.
+    /// The provider's metadata for the device under a key, such as `arch`.
     pub fn metadata(&self, key: &str) -> Option<&str> {
         self.metadata.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
@@ -128,7 +128,7 @@ unsafe fn pairs(runtime: &Runtime, raw: *const OrtKeyValuePairs) -> Vec<(String,
     if raw.is_null() {
         return Vec::new();
     }
-    // SAFETY: the caller vouches for `raw`; the arrays belong to it and hold `count` texts each.
+    // SAFETY: the caller guarantees `raw`; the arrays belong to it and hold `count` strings each.
     unsafe {
         runtime.api.GetKeyValuePairs(raw, &mut keys, &mut values, &mut count);
         (0..count).map(|index| (text(*keys.add(index)), text(*values.add(index)))).collect()

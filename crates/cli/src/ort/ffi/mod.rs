@@ -1,4 +1,4 @@
-//! The unsafe side of the client: every handle is released when dropped, after everything that uses it.
+//! The unsafe part of the client. Every handle is released when dropped, after everything that uses it.
 
 mod assignment;
 mod environment;
@@ -18,19 +18,19 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use ort_ep_sys::os_char;
 
-/// A copy of a text of ONNX Runtime.
+/// A copy of one of ONNX Runtime's strings.
 ///
 /// # Safety
-/// `raw` is null or a NUL-terminated text that lives for the call.
+/// `raw` is null or a NUL-terminated string that lives for the call.
 unsafe fn text(raw: *const c_char) -> String {
     if raw.is_null() {
         return String::new();
     }
-    // SAFETY: the caller vouches for a live, NUL-terminated text.
+    // SAFETY: the caller guarantees a live, NUL-terminated string.
     unsafe { CStr::from_ptr(raw) }.to_string_lossy().into_owned()
 }
 
-/// Pointers that ONNX Runtime keeps in an array of its own.
+/// An array of pointers that ONNX Runtime owns.
 ///
 /// # Safety
 /// `raw` points to `count` pointers that live for `'a`, unless `count` is 0.
@@ -38,11 +38,11 @@ unsafe fn pointers<'a, T>(raw: *const *const T, count: usize) -> &'a [*const T] 
     if count == 0 || raw.is_null() {
         return &[];
     }
-    // SAFETY: the caller vouches for the array.
+    // SAFETY: the caller guarantees the array.
     unsafe { std::slice::from_raw_parts(raw, count) }
 }
 
-/// A path in the form that ONNX Runtime takes, with its end mark.
+/// A path in ONNX Runtime's format, NUL-terminated.
 #[cfg(unix)]
 fn os_path(path: &Path) -> Result<Vec<os_char>> {
     use std::os::unix::ffi::OsStrExt;
@@ -51,7 +51,7 @@ fn os_path(path: &Path) -> Result<Vec<os_char>> {
     Ok(path.as_bytes_with_nul().iter().map(|&byte| byte as os_char).collect())
 }
 
-/// A path in the form that ONNX Runtime takes, with its end mark.
+/// A path in ONNX Runtime's format, NUL-terminated.
 #[cfg(windows)]
 fn os_path(path: &Path) -> Result<Vec<os_char>> {
     use std::os::windows::ffi::OsStrExt;
@@ -62,7 +62,7 @@ fn os_path(path: &Path) -> Result<Vec<os_char>> {
     Ok(path)
 }
 
-/// Texts in the form of C, and pointers to them.
+/// C strings, and pointers to them.
 struct Texts {
     _texts: Vec<CString>,
     pointers: Vec<*const c_char>,
@@ -71,7 +71,7 @@ struct Texts {
 impl Texts {
     fn new<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Self> {
         let texts = texts.map(CString::new).collect::<Result<Vec<_>, _>>().context("a text holds a NUL character")?;
-        // The texts are on the heap, so moving the vector leaves the pointers valid.
+        // The strings are on the heap, so the pointers stay valid when the vector moves.
         let pointers = texts.iter().map(|text| text.as_ptr()).collect();
         Ok(Self { _texts: texts, pointers })
     }

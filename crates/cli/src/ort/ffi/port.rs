@@ -13,7 +13,7 @@ use crate::ort::{Dim, Element, Port, PortKind};
 pub(super) unsafe fn inputs(runtime: &Runtime, session: NonNull<OrtSession>) -> Result<Vec<Port>> {
     let (session, allocator) = (session.as_ptr().cast_const(), runtime.allocator()?.as_ptr());
     let mut count = 0;
-    // SAFETY: the caller vouches for the session; names and types are ours, and `port` releases them.
+    // SAFETY: the caller guarantees the session; names and types are ours, and `port` releases them.
     unsafe {
         runtime.check(runtime.api.SessionGetInputCount(session, &mut count))?;
         let read = |index| {
@@ -54,7 +54,7 @@ unsafe fn port(
     name: *mut std::ffi::c_char,
     info: *mut OrtTypeInfo,
 ) -> Result<Port> {
-    // SAFETY: the caller hands both over; they are read before they are released, each once.
+    // SAFETY: the caller hands over both; they are read before they are released, each once.
     unsafe {
         let kind = kind(runtime, info);
         runtime.api.ReleaseTypeInfo(info);
@@ -69,7 +69,7 @@ unsafe fn port(
 /// `info` is alive for the call.
 unsafe fn kind(runtime: &Runtime, info: *const OrtTypeInfo) -> Result<PortKind> {
     let (mut onnx_type, mut tensor) = (0, ptr::null());
-    // SAFETY: the caller vouches for the info; the tensor part belongs to it.
+    // SAFETY: the caller guarantees the info; the tensor info belongs to it.
     unsafe {
         runtime.check(runtime.api.GetOnnxTypeFromTypeInfo(info, &mut onnx_type))?;
         if onnx_type != sys::ONNX_TYPE_TENSOR {
@@ -85,7 +85,7 @@ unsafe fn kind(runtime: &Runtime, info: *const OrtTypeInfo) -> Result<PortKind> 
     }
 }
 
-/// A kind of value in words.
+/// A description of a type of value.
 pub(super) fn type_name(onnx_type: i32) -> &'static str {
     match onnx_type {
         sys::ONNX_TYPE_TENSOR => "a tensor",
@@ -101,7 +101,7 @@ pub(super) fn type_name(onnx_type: i32) -> &'static str {
 /// `info` is alive for the call.
 pub(super) unsafe fn element(runtime: &Runtime, info: *const OrtTensorTypeAndShapeInfo) -> Result<i32> {
     let mut element = 0;
-    // SAFETY: the caller vouches for the info.
+    // SAFETY: the caller guarantees the info.
     runtime.check(unsafe { runtime.api.GetTensorElementType(info, &mut element) })?;
     Ok(element)
 }
@@ -110,7 +110,7 @@ pub(super) unsafe fn element(runtime: &Runtime, info: *const OrtTensorTypeAndSha
 /// `info` is alive for the call.
 pub(super) unsafe fn dims(runtime: &Runtime, info: *const OrtTensorTypeAndShapeInfo) -> Result<Vec<Dim>> {
     let mut rank = 0;
-    // SAFETY: the caller vouches for the info; both arrays have as many entries as is said, and the names belong to the
+    // SAFETY: the caller guarantees the info; both arrays have the given number of entries, and the names belong to the
     // info.
     unsafe {
         runtime.check(runtime.api.GetDimensionsCount(info, &mut rank))?;

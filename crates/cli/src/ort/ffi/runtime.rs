@@ -1,4 +1,4 @@
-//! The loaded library and its table.
+//! The loaded library and its function table.
 
 use std::path::Path;
 use std::ptr::{self, NonNull};
@@ -21,7 +21,7 @@ impl Runtime {
     /// Loads the library at `path`.
     ///
     /// # Errors
-    /// When it cannot be loaded, is something else, or is too old.
+    /// When it cannot be loaded, is not ONNX Runtime, or is too old.
     pub fn load(path: &Path) -> Result<Rc<Self>> {
         let library = Library::open(path).map_err(|reason| {
             anyhow!(
@@ -29,16 +29,16 @@ impl Runtime {
                 path.display()
             )
         })?;
-        // SAFETY: this is the signature that ONNX Runtime documents for its only entry.
+        // SAFETY: this is the signature that ONNX Runtime documents for its only entry point.
         let entry = unsafe { library.symbol::<unsafe extern "system" fn() -> *const OrtApiBase>("OrtGetApiBase") };
         let Some(entry) = entry else {
             bail!("{} is not ONNX Runtime: it has no OrtGetApiBase", path.display());
         };
-        // SAFETY: the entry takes nothing and gives static data of the library, which is never unmapped.
+        // SAFETY: the entry point takes no arguments and returns static data of the library, which is never unloaded.
         let base = unsafe { entry() };
         // SAFETY: as above.
         let api = unsafe { Api::negotiate(base) }.with_context(|| format!("{} cannot be used", path.display()))?;
-        // SAFETY: as above; the version is static text.
+        // SAFETY: as above; the version is a static string.
         let version = unsafe {
             let version = base.as_ref().and_then(|base| base.GetVersionString);
             version.map(|version| text(version())).unwrap_or_default()
@@ -56,7 +56,7 @@ impl Runtime {
         if status.is_null() {
             return Ok(());
         }
-        // SAFETY: a non-null status is the caller's to read and to release once; the text is copied before that.
+        // SAFETY: a non-null status is the caller's to read and to release once; the message is copied before that.
         let message = unsafe {
             let message = text(self.api.GetErrorMessage(status));
             self.api.ReleaseStatus(status);
@@ -65,7 +65,7 @@ impl Runtime {
         Err(anyhow!("ONNX Runtime: {}", message::plain(&message)))
     }
 
-    /// The allocator of plain memory, which lives as long as the library.
+    /// The allocator for host memory, which lives as long as the library.
     pub(super) fn allocator(&self) -> Result<NonNull<OrtAllocator>> {
         let mut allocator = ptr::null_mut();
         // SAFETY: the out-pointer is valid.

@@ -23,12 +23,12 @@ impl Session {
     /// Loads a model.
     ///
     /// # Errors
-    /// When ONNX Runtime or the provider refuses.
+    /// When ONNX Runtime or the provider rejects it.
     pub fn new(environment: &Rc<Environment>, model: &Path, settings: &SessionSettings<'_>) -> Result<Self> {
         let path = os_path(model)?;
         Self::create(environment, settings, |options, raw| {
             let env = environment.raw.as_ptr();
-            // SAFETY: environment and options are alive, the path is valid for the call.
+            // SAFETY: environment and options are alive; the path is valid during the call.
             unsafe { environment.runtime.api.CreateSession(env, path.as_ptr(), options, raw) }
         })
     }
@@ -36,11 +36,11 @@ impl Session {
     /// Loads a model from memory.
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
+    /// See [`new`](Self::new).
     pub fn from_bytes(environment: &Rc<Environment>, model: &[u8], settings: &SessionSettings<'_>) -> Result<Self> {
         Self::create(environment, settings, |options, raw| {
             let (env, bytes) = (environment.raw.as_ptr(), model.as_ptr().cast());
-            // SAFETY: environment and options are alive, the bytes are valid for the call and copied.
+            // SAFETY: environment and options are alive; the bytes are valid during the call and copied.
             unsafe { environment.runtime.api.CreateSessionFromArray(env, bytes, model.len(), options, raw) }
         })
     }
@@ -70,10 +70,10 @@ impl Session {
         Ok(Self { environment: Rc::clone(environment), _provider: provider, raw })
     }
 
-    /// The inputs, without those that have a value in the model.
+    /// The inputs, without those that have a default value in the model.
     ///
     /// # Errors
-    /// When ONNX Runtime refuses.
+    /// When ONNX Runtime fails.
     pub fn inputs(&self) -> Result<Vec<Port>> {
         // SAFETY: the session is alive for the call.
         unsafe { port::inputs(&self.environment.runtime, self.raw) }
@@ -82,34 +82,34 @@ impl Session {
     /// The outputs.
     ///
     /// # Errors
-    /// When ONNX Runtime refuses.
+    /// When ONNX Runtime fails.
     pub fn outputs(&self) -> Result<Vec<Port>> {
         // SAFETY: the session is alive for the call.
         unsafe { port::outputs(&self.environment.runtime, self.raw) }
     }
 
-    /// Which provider took which nodes. The session must have been made with
+    /// Which provider took which nodes. The session must have been created with
     /// `session.record_ep_graph_assignment_info`.
     ///
     /// # Errors
-    /// When it was not, or ONNX Runtime refuses.
+    /// When it was not, or ONNX Runtime fails.
     pub fn assignment(&self) -> Result<Vec<Assigned>> {
         // SAFETY: the session is alive for the call.
         unsafe { assignment::read(&self.environment.runtime, self.raw) }
     }
 
-    /// Runs the model; the outputs are in plain memory.
+    /// Runs the model. The outputs are in host memory.
     ///
     /// # Errors
-    /// When a name is unknown, a shape does not fit, or the run fails.
+    /// When a name is unknown, a shape does not match, or the run fails.
     pub fn run(&self, inputs: &[(&str, &Value<'_>)], outputs: &[&str]) -> Result<Vec<Value<'_>>> {
         let runtime = &self.environment.runtime;
         let input_names = Texts::new(inputs.iter().map(|(name, _)| *name))?;
         let output_names = Texts::new(outputs.iter().copied())?;
         let values: Vec<_> = inputs.iter().map(|(_, value)| value.as_ptr()).collect();
         let mut results = vec![ptr::null_mut(); outputs.len()];
-        // SAFETY: the session is alive, every array has as many valid entries as its count says, and null results ask
-        // ONNX Runtime to allocate.
+        // SAFETY: the session is alive, every array has as many valid entries as its count says, and null results make
+        // ONNX Runtime allocate them.
         let status = unsafe {
             runtime.api.Run(
                 self.raw.as_ptr(),
@@ -123,7 +123,7 @@ impl Session {
             )
         };
         runtime.check(status)?;
-        // SAFETY: after success every entry is a value that is ours, and it goes before the session does.
+        // SAFETY: after success every entry is a value that we own, and it is dropped before the session.
         results.into_iter().map(|raw| unsafe { Value::from_raw(runtime, raw) }).collect()
     }
 }
@@ -150,14 +150,14 @@ impl<'e> Options<'e> {
 
     fn config(&self, key: &str, value: &str) -> Result<()> {
         let (runtime, c_key, c_value) = (&self.environment.runtime, CString::new(key)?, CString::new(value)?);
-        // SAFETY: the options are alive; both texts are valid for the call and copied.
+        // SAFETY: the options are alive; both strings are valid during the call and copied.
         let status = unsafe { runtime.api.AddSessionConfigEntry(self.raw.as_ptr(), c_key.as_ptr(), c_value.as_ptr()) };
         runtime.check(status).with_context(|| format!("{key}={value} was refused"))
     }
 
     fn fix_dim(&self, name: &str, extent: usize) -> Result<()> {
         let (runtime, c_name, extent) = (&self.environment.runtime, CString::new(name)?, i64::try_from(extent)?);
-        // SAFETY: the options are alive; the name is valid for the call and copied.
+        // SAFETY: the options are alive; the name is valid during the call and copied.
         runtime.check(unsafe { runtime.api.AddFreeDimensionOverrideByName(self.raw.as_ptr(), c_name.as_ptr(), extent) })
     }
 

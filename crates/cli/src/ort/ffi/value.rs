@@ -1,4 +1,4 @@
-//! Values that go into and come out of a run.
+//! Inputs and outputs of a run.
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -10,7 +10,7 @@ use ort_ep_sys::{self as sys, OrtValue};
 use super::{Environment, Runtime, Session, port};
 use crate::ort::{Array, Dim, Element};
 
-/// A value of ONNX Runtime; an output borrows the session whose memory it may be in.
+/// An ONNX Runtime value; an output borrows the session, whose memory it may be in.
 pub struct Value<'s> {
     runtime: Rc<Runtime>,
     raw: NonNull<OrtValue>,
@@ -21,7 +21,7 @@ impl Value<'_> {
     /// A tensor with a copy of the array's content.
     ///
     /// # Errors
-    /// When the memory cannot be had.
+    /// When the memory cannot be allocated.
     pub fn from_array(environment: &Environment, array: &Array) -> Result<Self> {
         let runtime = &environment.runtime;
         let shape = array.shape().iter().map(|&extent| i64::try_from(extent)).collect::<Result<Vec<_>, _>>()?;
@@ -34,7 +34,7 @@ impl Value<'_> {
             Self::from_raw(runtime, raw)?
         };
         if !array.bytes().is_empty() {
-            // SAFETY: the tensor was just made in plain memory, for exactly as many bytes as the array has.
+            // SAFETY: the tensor was just created in host memory, with exactly as many bytes as the array has.
             unsafe { ptr::copy_nonoverlapping(array.bytes().as_ptr(), value.data()?, array.bytes().len()) };
         }
         Ok(value)
@@ -58,10 +58,10 @@ impl Value<'_> {
         Ok(data.cast())
     }
 
-    /// A copy of a tensor of numbers, or in words what it is instead.
+    /// A copy of a tensor of numbers, or a description of any other value.
     ///
     /// # Errors
-    /// When ONNX Runtime refuses, or the tensor is not in plain memory.
+    /// When ONNX Runtime fails, or the tensor is not in host memory.
     pub fn to_array(&self) -> Result<Result<Array, String>> {
         let api = &self.runtime.api;
         let mut kind = 0;
@@ -93,7 +93,8 @@ impl Value<'_> {
         let content = if bytes == 0 {
             Vec::new()
         } else {
-            // SAFETY: a tensor in plain memory holds its shape's elements, and nobody writes while `self` is borrowed.
+            // SAFETY: a tensor in host memory holds its shape's elements, and nothing writes to it while `self` is
+            // borrowed.
             unsafe { std::slice::from_raw_parts(self.data()?.cast_const(), bytes) }.to_vec()
         };
         Ok(Ok(Array::new(element, shape, content).context("a tensor does not fill its shape")?))
@@ -112,7 +113,7 @@ impl Value<'_> {
 
 impl Drop for Value<'_> {
     fn drop(&mut self) {
-        // SAFETY: the value is ours and was handed to nobody who keeps it.
+        // SAFETY: the value is ours, and no one else keeps a pointer to it.
         unsafe { self.runtime.api.ReleaseValue(self.raw.as_ptr()) }
     }
 }
