@@ -1,4 +1,4 @@
-//! `amdgpu-ep cache` on folders of the test's own making.
+//! `amdgpu-ep cache` on folders created by the tests.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
@@ -88,7 +88,7 @@ fn every_file_is_listed() {
 #[test]
 fn clearing_removes_what_is_ours_and_nothing_else() {
     let kept = Kept::new();
-    // A user may name a folder that was there before.
+    // A user may name an existing folder with other files.
     let foreign = ["kernels/notes.co", "kernels/readme.txt", "tuning/results.tsv", "photos/a.plan", "letter.txt"];
     let foreign = foreign.map(|name| kept.put(name, 5));
     let refused = kept.output(&["clear"]);

@@ -1,4 +1,5 @@
-//! Nothing in the current folder is loaded or run, whatever the environment's search paths say: the folder may be a download.
+//! The current folder may be a download, so nothing in it is loaded or run, whatever the search paths in the
+//! environment say.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
@@ -11,7 +12,7 @@ use tempfile::TempDir;
 use testkit::onnx::{Dim, ElementType, Graph, Model, Node, ValueInfo};
 use testkit::place;
 
-/// A library that says it is ONNX Runtime, and leaves a mark when it is loaded.
+/// A library that pretends to be ONNX Runtime, and writes a mark when it is loaded.
 const MARKER: &str = "
     #include <stdio.h>
     #include <stdlib.h>
@@ -25,14 +26,14 @@ const MARKER: &str = "
     static const struct { const void *(*api)(unsigned); const char *(*version)(void); } base = {get_api, get_version};
     const void *OrtGetApiBase(void) { return &base; }";
 
-/// A folder that nobody should trust, and a file that everything in it writes to when it is loaded or run.
+/// An untrusted folder, and a file that everything in it writes to when it is loaded or run.
 struct Download {
     folder: TempDir,
     mark: PathBuf,
 }
 
 impl Download {
-    /// `None`, with a printed reason, where there is no C compiler or Python.
+    /// `None`, with a printed reason, if there is no C compiler or Python.
     fn new() -> Option<Download> {
         for program in ["cc", "python3"] {
             if let Err(error) = Command::new(program).arg("--version").output() {
@@ -40,7 +41,7 @@ impl Download {
                 return None;
             }
         }
-        // On cargo's own disk, so that the executable can be linked.
+        // On the same disk as cargo's files, so that the executable can be hard-linked.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = |name: &str| folder.path().join("here").join(name);
         fs::create_dir_all(path("onnxruntime/capi")).unwrap();
@@ -66,7 +67,7 @@ impl Download {
         Some(Download { folder, mark })
     }
 
-    /// The command in the folder, with the folder in every search path, in the ways in which that happens by accident.
+    /// Runs the command in the folder, with the folder in every search path, in the ways that happen by accident.
     fn output(&self, mut command: Command, arguments: &[&str], path: &str, python_path: &str) -> Output {
         command.args(arguments).current_dir(self.folder.path().join("here")).env("MARK", &self.mark);
         command.env_remove("ORT_DYLIB_PATH").env_remove("VIRTUAL_ENV").env("AMDGPU_EP_DRIVER", "host");
@@ -123,7 +124,7 @@ fn python_m_loads_no_onnxruntime_from_the_current_folder() {
         fs::copy(sources.join(file), package.join(file)).unwrap();
     }
     fs::hard_link(env!("CARGO_BIN_EXE_amdgpu-ep"), package.join("bin/amdgpu-ep")).unwrap();
-    // Python itself takes modules of its library from the current folder; which ones this package imports is not the point.
+    // Python itself imports some standard modules from the current folder; this test is not about those.
     for module in ["importlib.py", "contextlib.py"] {
         fs::remove_file(download.folder.path().join("here").join(module)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Runs the built command as a user would, in prefixes and environments of the test's own making.
+//! Runs the built command as a user would, in prefixes and environments created by the tests.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
@@ -16,8 +16,8 @@ struct Prefix(TempDir);
 
 impl Prefix {
     fn new() -> Prefix {
-        // On cargo's own disk, so that the executable can be linked: a copy could still be open for writing when
-        // another test starts a process.
+        // On the same disk as cargo's files, so that the executable can be hard-linked: a copy could still be open for
+        // writing when another test starts a process.
         let prefix = Prefix(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
         for folder in ["bin", "lib", "home"] {
             fs::create_dir(prefix.path(folder)).unwrap();
@@ -30,23 +30,23 @@ impl Prefix {
         self.0.path().join(relative)
     }
 
-    /// The command with nothing but a home in its environment: no Python, no variables of the machine.
+    /// The command with only a home folder in its environment: no Python, no variables of the machine.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.path("bin/amdgpu-ep"));
         command.args(arguments).env_clear().env("HOME", self.path("home")).env("PATH", self.path("home"));
-        // Where a command that was built to measure coverage writes; elsewhere it would be the current folder.
+        // Where a coverage build writes its profile; otherwise it would write to the current folder.
         command.envs(std::env::var_os("LLVM_PROFILE_FILE").map(|file| ("LLVM_PROFILE_FILE", file)));
         command
     }
 
-    /// The JSON document, and the exit status that goes with it.
+    /// The JSON document. Also checks the exit status.
     fn report(&self, variables: &[(&str, &Path)]) -> Value {
         let mut command = self.command(&["doctor", "--json"]);
         command.envs(variables.iter().copied());
         parsed(&command.output().unwrap())
     }
 
-    /// The report on one ONNX Runtime library.
+    /// The report about one ONNX Runtime library.
     fn onnxruntime(&self, file: &Path) -> Value {
         let report = self.report(&[("ORT_DYLIB_PATH", file)]);
         let libraries = report["onnxruntime"]["libraries"].as_array().unwrap();
@@ -54,7 +54,7 @@ impl Prefix {
         libraries.iter().find(at_place).unwrap_or_else(|| panic!("{report:#}")).clone()
     }
 
-    /// A library made from C, or `None` with a printed reason where there is no compiler.
+    /// A library compiled from C, or `None` with a printed reason if there is no compiler.
     fn compiled(&self, name: &str, source: &str) -> Option<PathBuf> {
         let (input, output) = (self.path("home").join(format!("{name}.c")), self.path("home").join(name));
         fs::write(&input, source).unwrap();
@@ -92,7 +92,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// A C library that says it is ONNX Runtime of some version.
+/// A C library that pretends to be a given version of ONNX Runtime.
 fn pretender(version: &str) -> String {
     format!(
         "static const void *table[600];
@@ -312,7 +312,7 @@ fn python_package_is_found_without_importing_it() {
     let package = prefix.path("home/packages/onnxruntime");
     fs::create_dir_all(&package).unwrap();
     fs::write(package.join("__init__.py"), "__version__ = \"1.17.0\"\nraise SystemExit('imported')\n").unwrap();
-    // A checkout of ONNX Runtime in the current folder is not an installation.
+    // A checkout of ONNX Runtime in the current folder does not count as an installation.
     fs::create_dir(prefix.path("home/onnxruntime")).unwrap();
     fs::write(prefix.path("home/onnxruntime/__init__.py"), "__version__ = \"1.31.0\"\n").unwrap();
     let mut command = prefix.command(&["doctor", "--json"]);
@@ -460,15 +460,15 @@ fn backends_are_asked_for_real_and_a_broken_one_is_ruled_out() {
     assert_eq!(out, ["migraphx", "hipgpu"]);
 }
 
-/// A library of ROCm in the report, as path, version and release.
+/// The path, version and release of a ROCm library in the report.
 fn rocm<'a>(report: &'a Value, name: &str) -> [&'a Value; 3] {
     let libraries = report["rocm"].as_array().unwrap();
     let library = libraries.iter().find(|library| library["name"] == name).unwrap();
     ["path", "version", "release"].map(|key| &library[key])
 }
 
-/// The host driver and a library of MIGraphX's name, as an installation of ROCm would hold them. `false` with a printed
-/// reason where they cannot be made.
+/// Creates the host driver and a library with MIGraphX's name, as in an installation of ROCm. Returns `false`, with a
+/// printed reason, if they cannot be created.
 fn install_rocm(prefix: &Prefix, core: &Path, libraries: &Path) -> bool {
     let Some(migraphx) = prefix.compiled("migraphx.so", "void migraphx_program_destroy(void) {}") else { return false };
     let hip = match place::staged_library("hip-host") {

@@ -1,4 +1,5 @@
-//! `generate`, `chat` and `bench-llm` as a user would run them: a real ONNX Runtime, a tiny model, the staged provider.
+//! Runs `generate`, `chat` and `bench-llm` as a user would: with a real ONNX Runtime, a tiny model and the staged
+//! provider.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
@@ -19,7 +20,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `None`, with a printed reason, where something is not installed.
+    /// `None`, with a printed reason, if something is not installed.
     fn new() -> Option<Bench> {
         let found = place::onnxruntime().and_then(|ort| {
             place::staged_library("hip-backend")?;
@@ -326,7 +327,7 @@ fn a_byte_that_is_no_text_does_not_end_a_conversation() {
 #[test]
 fn ctrl_c_stops_the_answer_and_not_the_program() {
     let Some(bench) = Bench::new() else { return };
-    // An answer that does not end by itself before the signal comes: the longest there is room for, on the slow device.
+    // An answer that is still running when the signal arrives: the longest that fits, on the slow device.
     let arguments = ["--max-new-tokens", "100000", "--logit-bias", "65=1000"];
     let mut child = bench.with_provider("chat", &arguments).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
@@ -342,7 +343,7 @@ fn ctrl_c_stops_the_answer_and_not_the_program() {
     let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    // Where the machine was faster than the signal, the answer came to its end.
+    // If the machine was faster than the signal, the answer ran to its end.
     assert!(rest.contains("ended by cancelled") || rest.contains("ended by max_length"), "{rest}");
     assert!(rest.contains("messages      2\n"), "{rest}");
 }
@@ -376,7 +377,7 @@ fn answers_keep_to_a_form() {
 #[test]
 fn text_is_exact_in_a_pipe_and_errors_show_control_characters() {
     let Some(bench) = Bench::new() else { return };
-    // Tokens are bytes: 27 is the one that terminals obey.
+    // Tokens are bytes. 27 is the escape character, which terminals interpret.
     let escapes = ["Hello", "--provider", "cpu", "--max-new-tokens", "3", "--logit-bias", "27=1000"];
     let output = feed(bench.command("generate", &escapes), b"");
     assert_eq!((output.stdout.as_slice(), stderr(&output).as_str()), (&b"\x1b\x1b\x1b\n"[..], ""));

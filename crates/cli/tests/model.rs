@@ -1,4 +1,5 @@
-//! `explain`, `run` and `bench` as a user would run them: a real ONNX Runtime, the staged libraries, the host device.
+//! Runs `explain`, `run` and `bench` as a user would: with a real ONNX Runtime, the staged libraries and the host
+//! device.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
@@ -19,7 +20,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `None`, with a printed reason, where something is not installed.
+    /// `None`, with a printed reason, if something is not installed.
     fn new() -> Option<Bench> {
         let found = place::onnxruntime().and_then(|ort| {
             place::staged_library("hip-backend")?;
@@ -52,7 +53,7 @@ impl Bench {
         command
     }
 
-    /// The command on the host device.
+    /// Runs the command on the host device.
     fn output(&self, arguments: &[&str]) -> Output {
         self.command(arguments).env("AMDGPU_EP_DRIVER", "host").output().unwrap()
     }
@@ -72,7 +73,7 @@ impl Bench {
         document
     }
 
-    /// The one error of a command that fails.
+    /// The only error of a command that fails.
     #[track_caller]
     fn error(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments);
@@ -82,7 +83,7 @@ impl Bench {
         stderr
     }
 
-    /// A file of float32 as numpy writes it.
+    /// A float32 file, as numpy writes it.
     fn npy(&self, name: &str, shape: &str, values: &[f32]) -> String {
         let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
         header.extend(std::iter::repeat_n(' ', 128 - 10 - header.len() - 1));
@@ -101,7 +102,7 @@ fn floats(name: &str, dims: impl IntoIterator<Item = Dim>) -> ValueInfo {
     ValueInfo::tensor(name, ElementType::Float, dims)
 }
 
-/// `y = exp(det(relu(x) · w))`: Det is nothing the engine knows, so the rest falls into two partitions.
+/// `y = exp(det(relu(x) · w))`: the engine does not support Det, so the rest becomes two partitions.
 fn with_det() -> Graph {
     let w: Vec<f32> = (0..9).map(|at| if at % 4 == 0 { 2.0 } else { 0.1 }).collect();
     Graph::new("with_det")
@@ -270,7 +271,7 @@ fn run_handles_every_type_of_number() {
 #[test]
 fn outputs_that_differ_end_with_1() {
     let Some(bench) = Bench::new() else { return };
-    // Long sums in another order differ in their last bits: fine for float32, too much for a tolerance of nothing.
+    // Long sums in a different order differ in their last bits: fine for float32, but too much for a tolerance of zero.
     let square = || [Dim::from(64), Dim::from(999)];
     let graph = Graph::new("sums")
         .input(floats("x", square()))
@@ -361,7 +362,7 @@ fn pipes_and_devices_are_refused_and_not_waited_for() {
         let error = bench.error(&["run", &model, "--input", &input]);
         assert!(error.contains(refused), "{error}");
     }
-    // A file of weights, which ONNX Runtime opens.
+    // A weights file, which ONNX Runtime opens.
     let weights = pipe("m.onnx.data");
     let error = bench.error(&["run", &model]);
     assert!(error.contains(&format!("{weights} is a pipe, a socket or a device")), "{error}");
@@ -435,7 +436,7 @@ fn a_compiled_model_computes_what_its_source_does() {
             let path = file["file"].as_str().unwrap();
             assert_eq!(fs::metadata(path).unwrap().len(), file["bytes"].as_u64().unwrap(), "{path}");
         }
-        // A folder that was moved is still a whole.
+        // A folder still works after it was moved.
         let moved = folder.with_extension("moved");
         fs::rename(&folder, &moved).unwrap();
         let compiled = moved.join("compiled.onnx").to_str().unwrap().to_owned();
@@ -537,7 +538,7 @@ fn an_output_that_cannot_be_written_leaves_the_old_one() {
     let folder = bench.path("outputs");
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("y.npy"), "what was here").unwrap();
-    // No file may grow over 64 KiB: a write fails as on a full disk.
+    // No file may grow beyond 64 KiB, so that a write fails as on a full disk.
     let mut limited = Command::new("sh");
     limited.args(["-c", "trap '' XFSZ; ulimit -f 128; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_amdgpu-ep")]);
     limited.args(["run", &model, "--dim", "rows=100000", "--output", folder.to_str().unwrap()]);
@@ -562,7 +563,7 @@ fn a_full_disk_is_called_by_its_name() {
     let model = bench.model("m.onnx", graph);
     let disk = bench.path("disk");
     fs::create_dir(&disk).unwrap();
-    // A small disk that is gone with the process.
+    // A small disk that disappears with the process.
     let inside = |script: &str, arguments: &[&str]| {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]).args(arguments);

@@ -1,4 +1,4 @@
-//! The folder where compiled kernels are kept.
+//! The cache folder for compiled kernels.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,24 +9,24 @@ use serde::Serialize;
 use super::environment::Environment;
 use crate::ffi;
 
-/// The cache folder as it is now. Nothing is created by looking.
+/// The current state of the cache folder. Examining it creates nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cache {
-    /// The folder; absent when no variable says where it is.
+    /// The folder; absent if no variable determines it.
     pub path: Option<String>,
-    /// The variable that decided.
+    /// The variable that determined it.
     pub from: Option<&'static str>,
-    /// Whether it is there already.
+    /// Whether it exists.
     pub exists: bool,
     /// Whether files can be written to it, or it can be created.
     pub writable: bool,
-    /// Bytes of all files in it.
+    /// Total size of all files in bytes.
     pub size_bytes: u64,
-    /// Number of files in it.
+    /// Number of files.
     pub files: u64,
 }
 
-/// Looks at the folder that the environment names.
+/// Examines the folder that the environment selects.
 pub fn collect(environment: &Environment) -> Cache {
     let Some((path, from)) = place(environment) else { return Cache::default() };
     let (size_bytes, files) = size(&path);
@@ -44,7 +44,7 @@ fn place(environment: &Environment) -> Option<(PathBuf, &'static str)> {
     disk_cache::root(|name| environment.raw(name).map(OsStr::to_owned))
 }
 
-/// Bytes and number of the files below a folder. Links are not followed, and what cannot be read is left out.
+/// Total size and number of the files below a folder. Links are not followed; unreadable files are left out.
 fn size(folder: &Path) -> (u64, u64) {
     let (mut bytes, mut files) = (0, 0);
     let mut open = vec![folder.to_owned()];

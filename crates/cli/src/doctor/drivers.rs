@@ -1,4 +1,4 @@
-//! The three drivers: every library with the names tried, and the devices behind them.
+//! The three drivers: their libraries with all attempts to load them, and their devices.
 
 use std::thread;
 
@@ -13,25 +13,25 @@ use crate::child::{Answer, Outcome};
 pub struct Driver {
     /// `amd`, `nvidia` or `host`.
     pub kind: String,
-    /// Whether the driver could be asked at all.
+    /// The outcome of examining the driver.
     pub probe: Outcome,
-    /// What went wrong with asking.
+    /// Why examining it failed.
     pub probe_detail: Option<String>,
-    /// What it said.
+    /// The driver's answer.
     #[serde(flatten)]
     pub found: Found,
 }
 
-/// What a driver said about itself.
+/// What a driver reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// Runtime, run-time compiler and BLASLt, as far as the driver has them.
+    /// Runtime, run-time compiler and BLASLt, if the driver has them.
     pub libraries: Vec<Library>,
-    /// The version number of the kernel side, as the driver gives it.
+    /// The version number of the kernel driver, as the driver reports it.
     pub driver_version: Option<i32>,
     /// Its devices, in order.
     pub devices: Vec<Device>,
-    /// Why there are none, when the runtime loaded.
+    /// Why there are none, if the runtime loaded.
     pub no_device_reason: Option<String>,
 }
 
@@ -40,22 +40,22 @@ pub struct Found {
 pub struct Library {
     /// `runtime`, `rtc` or `blaslt`.
     pub role: String,
-    /// The file, when it loaded.
+    /// The file, if it was loaded.
     pub path: Option<String>,
-    /// Its version, when it says.
+    /// Its version, if it reports one.
     pub version: Option<String>,
-    /// Every name that did not do.
+    /// Every name that failed to load.
     pub attempts: Vec<Attempt>,
-    /// The whole message, when none did.
+    /// The complete error message, if none was loaded.
     pub error: Option<String>,
 }
 
-/// One name that did not do.
+/// A failed attempt to load a library.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attempt {
     /// A path, a name for the loader, or a folder.
     pub name: String,
-    /// Why not.
+    /// Why it failed.
     pub reason: String,
 }
 
@@ -66,15 +66,15 @@ pub struct Device {
     pub name: String,
     /// Its target, such as `gfx1100`.
     pub arch: String,
-    /// Its PCI address, when the driver says.
+    /// Its PCI address, if the driver reports one.
     pub pci_bus_id: Option<String>,
-    /// Its memory; 0 when the driver does not say.
+    /// Its memory in bytes; 0 if the driver does not report it.
     pub memory_bytes: u64,
-    /// Lanes of a wave.
+    /// Lanes per wave.
     pub wave_size: u32,
     /// Compute units.
     pub compute_units: u32,
-    /// Local memory of a block.
+    /// Local memory per block, in bytes.
     pub lds_bytes: u32,
     /// Whether it shares the host's memory.
     pub integrated: bool,
@@ -101,7 +101,7 @@ impl Driver {
     }
 }
 
-/// Asks every driver, each in a process of its own, all at once.
+/// Examines all drivers at once, each in a child process.
 pub fn collect(asker: &Asker) -> Vec<Driver> {
     thread::scope(|scope| {
         let threads = DriverKind::ALL.map(|kind| {
@@ -116,7 +116,7 @@ pub fn collect(asker: &Asker) -> Vec<Driver> {
     })
 }
 
-/// Asks one driver in this process.
+/// Examines one driver in this process.
 pub fn probe(kind: DriverKind) -> Found {
     let report = hip::probe::driver(kind);
     let libraries = report.libraries.into_iter().map(|library| Library {
@@ -156,8 +156,8 @@ fn role_name(role: Role) -> &'static str {
     }
 }
 
-/// Attempts in a row with the same reason, as one line each: most of them say the same. Files of one folder share its
-/// name, as in `/opt/rocm/lib/{libamdhip64.so.7, libamdhip64.so}`.
+/// Merges consecutive attempts with the same reason into one line each, because most have the same reason. Files of one
+/// folder share its name, as in `/opt/rocm/lib/{libamdhip64.so.7, libamdhip64.so}`.
 pub fn grouped(attempts: &[Attempt]) -> Vec<String> {
     attempts
         .chunk_by(|one, next| one.reason == next.reason && split(&one.name).0 == split(&next.name).0)
@@ -171,7 +171,7 @@ pub fn grouped(attempts: &[Attempt]) -> Vec<String> {
         .collect()
 }
 
-/// Folder, with the slash at its end, and file. A plain name has no folder.
+/// Splits a path into folder, with the trailing slash, and file. A plain name has no folder.
 fn split(name: &str) -> (&str, &str) {
     name.split_at(name.rfind('/').map_or(0, |slash| slash + 1))
 }

@@ -1,4 +1,4 @@
-//! The environment variables that change what happens, and the driver that a session uses because of them.
+//! The environment variables that have an effect, and the driver that a session uses because of them.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use hip::DriverKind;
 use serde::Serialize;
 
-/// A copy of the environment, so that everything can be tried with another one.
+/// A copy of the environment, which tests can replace.
 #[derive(Clone, Debug, Default)]
 pub struct Environment(BTreeMap<OsString, OsString>);
 
@@ -18,7 +18,7 @@ impl Environment {
         Environment(env::vars_os().collect())
     }
 
-    /// A variable, even when it is empty.
+    /// A variable, even if it is empty.
     pub fn raw(&self, name: &str) -> Option<&OsStr> {
         self.0.get(OsStr::new(name)).map(OsString::as_os_str)
     }
@@ -33,14 +33,14 @@ impl Environment {
         self.value(name).map(PathBuf::from)
     }
 
-    /// The parts of a list such as `PATH`.
+    /// The entries of a list such as `PATH`.
     pub fn paths(&self, name: &str) -> Vec<PathBuf> {
         let list = self.value(name).map(|list| env::split_paths(list).collect::<Vec<_>>());
         list.unwrap_or_default().into_iter().filter(|part| !part.as_os_str().is_empty()).collect()
     }
 
-    /// The program of this name in the folders of `PATH`. An entry that depends on the current folder is skipped: a program
-    /// there is none that the user installed.
+    /// The program with this name in the folders of `PATH`. Relative entries are skipped: they depend on the current
+    /// folder, which is not where users install programs.
     pub fn program(&self, name: &str) -> Option<PathBuf> {
         let file = format!("{name}{}", env::consts::EXE_SUFFIX);
         let folders = self.paths("PATH").into_iter().filter(|folder| folder.is_absolute());
@@ -54,14 +54,14 @@ impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Environment 
     }
 }
 
-/// The variables, and what follows from them.
+/// The variables, and what they select.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Settings {
     /// The driver that a session uses: `amd`, `nvidia` or `host`.
     pub session_driver: &'static str,
     /// Why `AMDGPU_EP_DRIVER` is ignored.
     pub driver_error: Option<String>,
-    /// Every variable that matters, and every other one that begins as ours do.
+    /// Every variable that has an effect, and all others with our prefix.
     pub variables: Vec<Variable>,
 }
 
@@ -70,15 +70,15 @@ pub struct Settings {
 pub struct Variable {
     /// Its name.
     pub name: String,
-    /// Its value, when it is set.
+    /// Its value, if it is set.
     pub value: Option<String>,
-    /// What it does; absent when nothing here reads it.
+    /// What it does; absent if it is unknown.
     pub about: Option<&'static str>,
 }
 
 const OUR_PREFIX: &str = "AMDGPU_EP_";
 
-/// What the MIGraphX provider inside ONNX Runtime reads, and the migraphx backend too.
+/// The prefix of variables for the MIGraphX provider inside ONNX Runtime, which the migraphx backend reads too.
 const MIGRAPHX_PREFIX: &str = "ORT_MIGRAPHX_";
 
 /// Variables that hide devices from the HIP runtime.
@@ -130,7 +130,7 @@ const KNOWN: [(&str, &str); 41] = [
 ];
 
 impl Settings {
-    /// Reads what matters.
+    /// Reads the relevant variables.
     pub fn read(environment: &Environment) -> Settings {
         let text = environment.raw("AMDGPU_EP_DRIVER").map(|value| value.to_string_lossy().into_owned());
         let (driver, driver_error) = match session_driver(text.as_deref()) {
@@ -155,18 +155,18 @@ impl Settings {
         Settings { session_driver: driver.name(), driver_error, variables: known.chain(others).collect() }
     }
 
-    /// A variable that is set, even when it is empty.
+    /// A variable that is set, even if it is empty.
     pub fn set(&self, name: &str) -> Option<&str> {
         self.variables.iter().find(|variable| variable.name == name)?.value.as_deref()
     }
 
-    /// The variables that begin as ours do and that nothing reads.
+    /// The variables with our prefix that are unknown.
     pub fn unknown(&self) -> impl Iterator<Item = &str> {
         self.variables.iter().filter(|variable| variable.about.is_none()).map(|variable| variable.name.as_str())
     }
 }
 
-/// Reads `AMDGPU_EP_DRIVER` as the plugin does: an unknown name is reported, and AMD is used.
+/// Parses `AMDGPU_EP_DRIVER` like the plugin: an unknown name is reported, and AMD is used.
 fn session_driver(text: Option<&str>) -> Result<DriverKind, hip::UnknownDriver> {
     match text.map(str::trim) {
         None | Some("") => Ok(DriverKind::Amd),

@@ -1,4 +1,4 @@
-//! The hipDNN libraries: which one the sessions of each driver get, and the engines in it.
+//! The hipDNN libraries: which one each driver's sessions use, and its engines.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,14 +21,14 @@ pub struct Hipdnn {
     /// What was found.
     #[serde(flatten)]
     pub found: Found,
-    /// The compiler that one of its plugins needs, where one does.
+    /// The compiler that one of its plugins needs, if any.
     pub iree_compile: Option<IreeCompile>,
 }
 
-/// What a child found.
+/// The findings of a child process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// The file, when it loaded.
+    /// The file, if it was loaded.
     pub path: Option<String>,
     /// Its version.
     pub version: Option<String>,
@@ -36,7 +36,7 @@ pub struct Found {
     pub engines: Vec<Engine>,
     /// The files of its engine plugins.
     pub plugins: Vec<String>,
-    /// Every file that did not do, when none did.
+    /// Every file that failed to load, if none was loaded.
     pub attempts: Vec<Attempt>,
     /// Why it cannot be used.
     pub error: Option<String>,
@@ -53,7 +53,7 @@ pub struct Engine {
     pub version: String,
 }
 
-/// Looks for the library of each driver, in a process of its own.
+/// Examines the library of each driver in a child process.
 pub fn collect(asker: &Asker, drivers: &[Driver], environment: &Environment) -> Vec<Hipdnn> {
     let hipdnn = |kind: DriverKind| {
         let question = |file| Question::Hipdnn { driver: kind.name().to_owned(), file };
@@ -71,7 +71,7 @@ pub fn collect(asker: &Asker, drivers: &[Driver], environment: &Environment) -> 
     DriverKind::ALL.into_iter().map(hipdnn).collect()
 }
 
-/// The library of ours that stands beside the command, unless the user names one.
+/// Our library beside the command, unless the user names one.
 fn ours(asker: &Asker, name: &str, question: impl Fn(Option<PathBuf>) -> Question) -> Found {
     let file = library_file(name);
     let places: Vec<PathBuf> = asker.own_folders().into_iter().map(|folder| folder.join(&file)).collect();
@@ -89,7 +89,7 @@ fn ask(asker: &Asker, question: &Question) -> Found {
     answer.value.unwrap_or(Found { error: answer.detail, ..Found::default() })
 }
 
-/// Opens the library of a driver in this process: `file` is AMD's HIP runtime, or the library of ours.
+/// Opens the library of a driver in this process. `file` is AMD's HIP runtime, or our library.
 pub fn probe(kind: DriverKind, file: Option<&Path>) -> Found {
     let file = file.map(Path::to_owned);
     let search = match kind {
@@ -123,7 +123,7 @@ fn inside(library: Loaded) -> Found {
     found
 }
 
-/// Engines and plugins; a library that is too old to list them is none the worse for it.
+/// Lists engines and plugins. It is not an error if the library is too old to list them.
 fn list(library: Loaded, found: &mut Found) -> hipdnn::Result<()> {
     let handle = Handle::new(Arc::new(library))?;
     let engine = |info: hipdnn::EngineInfo| Engine { name: info.name, plugin: info.plugin, version: info.version };
@@ -143,7 +143,7 @@ fn list(library: Loaded, found: &mut Found) -> hipdnn::Result<()> {
 pub(in crate::doctor) mod tests {
     use super::*;
 
-    /// A library that works, and one that is not there.
+    /// A working library, and one that is not installed.
     pub fn hipdnn() -> Vec<Hipdnn> {
         let engine = Engine { name: "MIOPEN_ENGINE".into(), plugin: "miopen".into(), version: "1.2.3".into() };
         let there = Found {

@@ -5,19 +5,19 @@ use serde::Serialize;
 use super::environment::Environment;
 use super::hipdnn::Found;
 
-/// Names the program, for the plugin and for us.
+/// Names the program, for the plugin and for this command.
 const VARIABLE: &str = "FUSILLI_EXTERNAL_IREE_COMPILE";
 
-/// The program that a hipDNN plugin compiles with.
+/// The compiler that a hipDNN plugin runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct IreeCompile {
     /// The plugin.
     pub needed_by: String,
-    /// The program, when there is one.
+    /// The program, if it was found.
     pub path: Option<String>,
 }
 
-/// Looks for the program, where a plugin of the library needs it: Fusilli, which is built on IREE.
+/// Searches for the program if a plugin of the library needs it: Fusilli, which is built on IREE.
 pub fn collect(hipdnn: &Found, environment: &Environment) -> Option<IreeCompile> {
     let engines = hipdnn.engines.iter().map(|engine| engine.name.as_str());
     let plugins = hipdnn.plugins.iter().map(|file| file.rsplit('/').next().unwrap_or(file));

@@ -1,6 +1,7 @@
-//! What the Linux kernel shows of AMD GPUs: device nodes, the amdgpu module, the PCI bus.
+//! What the Linux kernel reports about AMD GPUs: device nodes, the amdgpu module, the PCI bus.
 //!
-//! All paths are below a root and opening is a parameter, so that made-up machines can be examined too.
+//! All paths are relative to a root, and the function that opens nodes is a parameter, so that tests can examine fake
+//! machines.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -10,22 +11,22 @@ use serde::Serialize;
 
 use super::environment::Environment;
 
-/// The machine as the kernel shows it.
+/// The machine, as reported by the kernel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Kernel {
     /// AMD GPUs on the PCI bus.
     pub gpus: Vec<PciGpu>,
     /// Why the PCI bus could not be read.
     pub pci_error: Option<String>,
-    /// Whether the amdgpu module is there, loaded or built in.
+    /// Whether the amdgpu module is present, loaded or built in.
     pub amdgpu_loaded: bool,
     /// `/dev/kfd`, which every compute process opens.
     pub kfd: Node,
-    /// `/dev/dri/renderD*` that are AMD's or nobody's in particular.
+    /// The `/dev/dri/renderD*` nodes of AMD, or of an unknown vendor.
     pub render_nodes: Vec<Node>,
-    /// Whether GPUs come through the Windows host, which shows neither PCI devices nor `/dev/kfd`.
+    /// Whether GPUs are accessed through a Windows host (WSL), which shows neither PCI devices nor `/dev/kfd`.
     pub wsl: bool,
-    /// What kind of container this runs in.
+    /// The type of container, if any.
     pub container: Option<String>,
 }
 
@@ -36,20 +37,20 @@ pub struct PciGpu {
     pub address: String,
     /// Its device id, such as `0x744c`.
     pub device_id: String,
-    /// The kernel driver that has it.
+    /// The kernel driver that is bound to it.
     pub driver: Option<String>,
 }
 
 /// A device node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Node {
-    /// Where it is, or should be.
+    /// Its path, even if it is missing.
     pub path: String,
     /// Whether this user can use it.
     pub access: Access,
-    /// What the kernel said when it was opened.
+    /// The kernel's error on opening it.
     pub reason: Option<String>,
-    /// The group it belongs to: a name, or a number where the group has none here.
+    /// Its group: a name, or a number if the group has no name here.
     pub group: Option<String>,
 }
 
@@ -59,7 +60,7 @@ pub struct Node {
 pub enum Access {
     /// It opened.
     Usable,
-    /// It is not there.
+    /// It does not exist.
     Missing,
     /// This user may not open it.
     Denied,
@@ -72,7 +73,7 @@ const AMD_VENDOR_ID: &str = "0x1002";
 /// Opens a node as a compute process does.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn open(path: &Path) -> io::Result<()> {
     fs::OpenOptions::new().read(true).write(true).open(path).map(drop)
 }
@@ -96,7 +97,7 @@ pub fn collect(root: &Path, environment: &Environment, open: fn(&Path) -> io::Re
 }
 
 impl Node {
-    /// `path` is relative to `root`, and reported as if that were `/`.
+    /// `path` is relative to `root`, and is reported as if `root` were `/`.
     fn examine(root: &Path, path: &Path, open: fn(&Path) -> io::Result<()>) -> Node {
         let file = root.join(path);
         let (access, reason) = match open(&file) {
@@ -142,13 +143,13 @@ fn pci_gpus(folder: &Path) -> Result<Vec<PciGpu>, String> {
     Ok(gpus.collect())
 }
 
-/// Display controllers (`0x03....`), and the processing accelerators (`0x1200..`) that Instinct cards are.
+/// Display controllers (`0x03....`), and processing accelerators (`0x1200..`), such as Instinct cards.
 fn is_gpu_class(class: &str) -> bool {
     let digits = class.strip_prefix("0x").unwrap_or(class);
     u32::from_str_radix(digits, 16).is_ok_and(|class| class >> 16 == 0x03 || class >> 8 == 0x1200)
 }
 
-/// Nodes of other vendors' GPUs say nothing about ours.
+/// Render nodes, without those of other vendors' GPUs.
 fn render_nodes(root: &Path) -> Vec<PathBuf> {
     let entries = sorted_entries(&root.join("dev/dri")).unwrap_or_default();
     let names = entries.iter().map(|path| file_name(path)).filter(|name| name.starts_with("renderD"));
@@ -173,7 +174,7 @@ fn group_of(_root: &Path, _file: &Path) -> Option<String> {
     None
 }
 
-/// The name with this number in the text of `/etc/group`.
+/// The name of the group with this id in the text of `/etc/group`.
 #[cfg(unix)]
 fn group_name(groups: &str, id: u32) -> Option<String> {
     groups.lines().find_map(|line| {
@@ -200,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    /// A made-up machine: files with their contents, links with their targets.
+    /// A fake machine: files with their contents, and links with their targets.
     struct Machine(TempDir);
 
     impl Machine {

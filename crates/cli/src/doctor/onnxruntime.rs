@@ -16,10 +16,10 @@ use super::{Asker, Question};
 use crate::child::{self, Answer, Outcome};
 use crate::ffi;
 
-/// What was found, and where it was looked for.
+/// The libraries found, and where they were searched.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Search {
-    /// Every place, with what was there.
+    /// Places where no library was found, with the reason.
     pub places: Vec<Place>,
     /// Every library, each file once.
     pub libraries: Vec<Library>,
@@ -28,9 +28,9 @@ pub struct Search {
 /// A place where a library may be.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Place {
-    /// The place in words.
+    /// A description of the place.
     pub place: String,
-    /// What was there, or why it could not be looked at.
+    /// What was there, or why it could not be searched.
     pub result: String,
 }
 
@@ -43,7 +43,7 @@ pub struct Library {
     pub path: String,
     /// Its version, such as `1.31.1`.
     pub version: Option<String>,
-    /// The API version that the plugin uses with it, when it can be used.
+    /// The API version that the plugin uses with it, if it can be used.
     pub api_version: Option<u32>,
     /// Whether the plugin can be used with it.
     pub support: Support,
@@ -57,15 +57,15 @@ pub struct Library {
 pub enum Support {
     /// Yes.
     Supported,
-    /// Yes, at the newest API version known here.
+    /// Yes, with the newest API version that this build knows.
     Newer,
     /// No: too old.
     TooOld,
-    /// No: it does not open, crashes, or is something else.
+    /// No: it does not open, crashes, or is not ONNX Runtime.
     Broken,
 }
 
-/// What a child says about a library.
+/// What a child reports about a library.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Said {
     file: Option<String>,
@@ -75,7 +75,7 @@ pub struct Said {
     error: Option<String>,
 }
 
-/// Asks a library in this process.
+/// Examines a library in this process.
 pub fn probe(name: &OsStr) -> Said {
     match ffi::onnxruntime(name) {
         Err(error) => Said { file: None, version: None, api_version: None, too_old: false, error: Some(error) },
@@ -89,7 +89,7 @@ pub fn probe(name: &OsStr) -> Said {
     }
 }
 
-/// Something to ask about: a file, or a name that only the loader can resolve.
+/// A candidate library: a file, or a name that only the loader can resolve.
 struct Candidate {
     place: String,
     name: OsString,
@@ -99,7 +99,7 @@ struct Candidate {
 const LOADER_NAMES: &[&str] =
     if cfg!(windows) { &["onnxruntime.dll"] } else { &["libonnxruntime.so", "libonnxruntime.so.1"] };
 
-/// Looks in every place, and asks each library in a process of its own.
+/// Searches every place, and examines each library in a child process.
 pub fn collect(asker: &Asker, environment: &Environment) -> Search {
     let mut search = Search::default();
     let mut candidates = Vec::new();
@@ -133,7 +133,7 @@ impl Search {
         self.libraries.iter().find(is_usable)
     }
 
-    /// Every place and library, with what is wrong with it.
+    /// Every place and library, with its problem.
     pub fn attempts(&self) -> Vec<String> {
         let places = self.places.iter().map(|place| format!("{}: {}", place.place, place.result));
         let libraries = self.libraries.iter().map(|library| {
@@ -161,7 +161,7 @@ impl Search {
         true
     }
 
-    /// A Python package: its library, or where there is none the version that it states.
+    /// A Python package: its library, or the version that it states if it has none.
     fn package(&mut self, candidates: &mut Vec<Candidate>, package: &Package) {
         if self.folder(candidates, package.place.clone(), &package.folder.join("capi")) {
             return;
@@ -240,7 +240,7 @@ fn real_path(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The files in a folder that bear ONNX Runtime's name.
+/// The files in a folder with ONNX Runtime's name.
 fn libraries_in(folder: &Path) -> Vec<PathBuf> {
     let is_library = |name: &str| match name.strip_prefix("libonnxruntime.so") {
         Some(rest) => rest.is_empty() || rest.starts_with('.'),
@@ -260,8 +260,9 @@ struct Package {
 }
 
 /// Finds the package without importing it, and not in the current folder, which may be a download or a checkout of its
-/// sources. Python runs isolated (`-I`), or modules that this script imports would come from there too; what `-I` leaves out
-/// beside it, folders that the user configured and packages that the user installed, is put back.
+/// sources. Python runs isolated (`-I`), because otherwise modules that this script imports would come from there too.
+/// The script restores what `-I` also leaves out: folders that the user configured, and packages that the user
+/// installed.
 const FIND_PACKAGE: &str = "\
 import os, site, sys, importlib.util
 configured = os.environ.get('PYTHONPATH', '').split(os.pathsep)
@@ -276,7 +277,7 @@ print('\\n'.join(['folder:' + folder for folder in folders] + ['done']))
 fn python_packages(timeout: Duration, environment: &Environment, search: &mut Search) -> Vec<Package> {
     let mut packages = Vec::new();
     let pythons: &[&str] = if cfg!(windows) { &["python", "py"] } else { &["python3", "python"] };
-    // The first one that there is: the second name is usually the same interpreter.
+    // The first one that exists: the second name is usually the same interpreter.
     for python in pythons {
         let place = format!("{python} on PATH");
         let Some(path) = environment.program(python) else {
@@ -315,7 +316,7 @@ fn python_packages(timeout: Duration, environment: &Environment, search: &mut Se
     packages
 }
 
-/// Where a Python installation of any version below `prefix` would have the package.
+/// Possible folders of the package below `prefix`, for any Python version.
 fn site_packages(prefix: &Path) -> Vec<PathBuf> {
     if cfg!(windows) {
         return vec![prefix.join("Lib/site-packages/onnxruntime")];
@@ -337,7 +338,7 @@ fn stated_version(python: &str) -> Option<String> {
     })
 }
 
-/// The API version behind a release: 31 for `1.31.1`.
+/// The API version of a release: 31 for `1.31.1`.
 fn minor_version(version: &str) -> Option<u32> {
     let (major, rest) = version.trim().split_once('.')?;
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;

@@ -9,14 +9,14 @@ use super::environment::Environment;
 use super::{Asker, Question};
 use crate::{ffi, ort};
 
-/// What was found of our own libraries.
+/// The state of our own libraries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Plugin {
-    /// The execution provider library, when there is one.
+    /// The execution provider library, if found.
     pub path: Option<String>,
     /// Why it cannot be used.
     pub error: Option<String>,
-    /// Every file that was looked for, in order, up to the one found.
+    /// Every path that was tried, in order, up to the one found.
     pub looked_for: Vec<String>,
     /// The host driver beside it.
     pub host_driver: Option<String>,
@@ -33,15 +33,15 @@ pub struct Backend {
     pub name: String,
     /// The file.
     pub path: String,
-    /// Its version, when it offers a device.
+    /// Its version, if it offers a device.
     pub version: Option<String>,
-    /// How many devices it offers when it is registered by itself; absent when it could not be asked.
+    /// How many devices it offers when registered on its own; absent if it could not be examined.
     pub devices: Option<usize>,
     /// Why it cannot be used.
     pub error: Option<String>,
 }
 
-/// What a child says about a backend.
+/// What a child reports about a backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BackendSaid {
     version: Option<String>,
@@ -49,14 +49,14 @@ pub struct BackendSaid {
     error: Option<String>,
 }
 
-/// What a child says about the plugin.
+/// What a child reports about the plugin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Said {
     /// Why it cannot be used.
     pub error: Option<String>,
 }
 
-/// A model of no nodes, whose output is its input.
+/// A model without nodes, whose output is its input.
 const EMPTY_MODEL: &[u8] =
     b"\x08\x08\x12\x00:%\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01b\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x11";
 
@@ -67,7 +67,7 @@ pub fn probe(file: &Path) -> Said {
     Said { error: ffi::exports(file, &EXPORTS).err() }
 }
 
-/// Makes a session on a backend with an ONNX Runtime in this process; without one, only opens it.
+/// Creates a session on a backend in this process; without an ONNX Runtime, only opens the backend.
 pub fn probe_backend(file: &Path, onnxruntime: Option<&Path>) -> BackendSaid {
     if let Err(error) = ffi::exports(file, &EXPORTS) {
         return BackendSaid { error: Some(error), ..BackendSaid::default() };
@@ -85,7 +85,7 @@ fn registered(file: &Path, onnxruntime: &Path) -> anyhow::Result<BackendSaid> {
     let version = devices.iter().find_map(|device| device.metadata("version")).map(str::to_owned);
     let mut said = BackendSaid { version, devices: Some(devices.len()), error: None };
     if let Some(first) = devices.get(..1) {
-        // What a backend loads itself, it loads for a session.
+        // A backend loads its own libraries when a session is created.
         let settings = ort::SessionSettings { devices: first, ..ort::SessionSettings::default() };
         let session = ort::Session::from_bytes(&environment, EMPTY_MODEL, &settings);
         said.error = session.err().map(|error| reason(&error));
@@ -93,20 +93,20 @@ fn registered(file: &Path, onnxruntime: &Path) -> anyhow::Result<BackendSaid> {
     Ok(said)
 }
 
-/// What a provider said, without what ONNX Runtime put before it.
+/// The provider's message, without ONNX Runtime's prefix.
 fn reason(error: &anyhow::Error) -> String {
     let text = error.root_cause().to_string();
     let text = text.strip_prefix("ONNX Runtime: ").unwrap_or(&text);
     ort::message::refusal(text).unwrap_or(text).to_owned()
 }
 
-/// The file of a library of ours.
+/// The file name of one of our libraries.
 pub fn library_file(name: &str) -> String {
     if cfg!(windows) { format!("{name}.dll") } else { format!("lib{name}{}", std::env::consts::DLL_SUFFIX) }
 }
 
-/// Looks for our libraries, and opens the plugin and each backend in a process of its own: a backend in `onnxruntime`,
-/// if there is one to use.
+/// Searches for our libraries, and opens the plugin and each backend in a child process. Backends are registered with
+/// `onnxruntime`, if there is one.
 pub fn collect(asker: &Asker, environment: &Environment, onnxruntime: Option<&str>) -> Plugin {
     let mut plugin = find(&asker.own_folders(), environment);
     if let Some(path) = &plugin.path {
@@ -125,7 +125,7 @@ pub fn collect(asker: &Asker, environment: &Environment, onnxruntime: Option<&st
     plugin
 }
 
-/// Looks for our libraries without opening them.
+/// Searches for our libraries without opening them.
 pub fn find(own_folders: &[PathBuf], environment: &Environment) -> Plugin {
     let beside = own_folders.iter().map(|folder| folder.join(library_file("amdgpu-ep")));
     let mut plugin = Plugin::default();
@@ -180,7 +180,7 @@ fn backend_name(file: &str) -> Option<&str> {
 pub(super) mod tests {
     use super::*;
 
-    /// A backend in `/lib`, or why it cannot be used.
+    /// A backend in `/lib`, usable unless there is an error.
     pub fn backend(name: &str, error: Option<&str>) -> Backend {
         let (path, version) = (format!("/lib/{}", library_file(&format!("{name}-backend"))), Some("0.1.0".to_owned()));
         Backend { name: name.to_owned(), path, version, devices: Some(1), error: error.map(str::to_owned) }

@@ -1,4 +1,4 @@
-//! The report as text for people.
+//! Renders the report as text.
 
 mod libraries;
 
@@ -12,10 +12,10 @@ use super::{Findings, Report};
 use crate::child::Outcome;
 use crate::table;
 
-/// The whole report: the verdict, then what it was drawn from.
+/// The complete report: the verdict, followed by the findings.
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
-    // Writing to a string cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = write(&mut text, report);
     text
 }
@@ -40,7 +40,7 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
     cache(out, findings)
 }
 
-/// Whether a driver is worth a reader's time. CUDA is not, unless the user asked for it or it is installed.
+/// Whether a driver is relevant to the user. CUDA is not, unless the user asked for it or it is installed.
 fn is_shown(findings: &Findings, kind: &str) -> bool {
     let environment = &findings.environment;
     let is_asked_for =
@@ -60,7 +60,7 @@ fn or_dash(text: Option<&str>) -> String {
     text.unwrap_or("-").to_owned()
 }
 
-/// `24.0 GiB` and the like.
+/// Formats a size, such as `24.0 GiB`.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if count < 1024 {

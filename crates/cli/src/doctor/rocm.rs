@@ -1,4 +1,4 @@
-//! ROCm's libraries: which file each one is, of which version, and whether they belong together.
+//! ROCm's libraries: their files and versions, and whether they come from the same installation.
 
 use std::path::{Path, PathBuf};
 
@@ -16,28 +16,28 @@ use super::{Asker, Question};
 pub struct Library {
     /// Its name.
     pub name: String,
-    /// The file that sessions on AMD GPUs get.
+    /// The file that sessions on AMD GPUs use.
     pub path: Option<String>,
-    /// The version in the name of that file, links followed.
+    /// The version in the file's name, after following links.
     pub version: Option<String>,
     /// The release of ROCm that the file was installed with.
     pub release: Option<String>,
-    /// Whether it comes from another installation than the HIP runtime.
+    /// Whether it comes from a different installation than the HIP runtime.
     pub is_foreign: bool,
-    /// What did not do, unless another section says so.
+    /// Failed attempts, unless another section lists them.
     pub attempts: Vec<Attempt>,
-    /// What went wrong with asking.
+    /// Why it could not be examined.
     pub error: Option<String>,
 }
 
-/// What a child found of one library.
+/// The findings of a child process about one library.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     path: Option<String>,
     attempts: Vec<Attempt>,
 }
 
-/// Takes what the drivers and hipDNN were found to be, and looks for MIGraphX in a process of its own.
+/// Takes the findings about the drivers and hipDNN, and searches for MIGraphX in a child process.
 pub fn collect(asker: &Asker, drivers: &[Driver], hipdnn: &[Hipdnn]) -> Vec<Library> {
     let driver = drivers.iter().find(|driver| driver.kind == "amd");
     let of_driver = |role| driver.and_then(|driver| driver.library(role)?.path.clone());
@@ -89,7 +89,7 @@ pub fn probe(name: &str, hip: Option<&Path>) -> Result<Found> {
 pub(in crate::doctor) mod tests {
     use super::*;
 
-    /// A runtime, and a MIGraphX of another installation.
+    /// A runtime, and a MIGraphX from another installation.
     pub fn rocm() -> Vec<Library> {
         let hip = Library {
             name: HIP.name.into(),

@@ -1,4 +1,4 @@
-//! Which backends a session tries on this machine, in which order and why: the very function that the plugin asks.
+//! Which backends a session tries on this machine, in which order and why. Uses the plugin's own routing function.
 
 use amdgpu_ep::routing::{self, BackendName, Platform, Query, Refusal, RoutingTable, RuledOut};
 use amdgpu_ep::session_route::FORCE_ARCH_VARIABLE;
@@ -11,12 +11,12 @@ use super::environment::Settings;
 use super::plugin::{Plugin, Said, library_file};
 use super::{Asker, Question};
 
-/// What `profile=auto` gives for a session without hints.
+/// The result of `profile=auto` for a session without hints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Routing {
-    /// The architecture that sessions are routed by; absent without a device.
+    /// The architecture used for routing; absent without a device.
     pub arch: Option<String>,
-    /// Whether `AMDGPU_EP_FORCE_ARCH` named it.
+    /// Whether `AMDGPU_EP_FORCE_ARCH` set it.
     pub forced: bool,
     /// The backends to try, best first.
     pub candidates: Vec<Step>,
@@ -28,12 +28,12 @@ pub struct Routing {
     pub error: Option<String>,
 }
 
-/// A backend and why it stands where it stands.
+/// A backend, with the reason for its position.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Step {
     /// The backend.
     pub backend: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -47,11 +47,11 @@ pub fn collect(asker: &Asker, settings: &Settings, drivers: &[Driver], plugin: &
     route(settings, drivers, Platform::HERE, &ruled_out)
 }
 
-/// The backends that are not there or cannot be used. `loader` says what is wrong with a file on the loader's path.
+/// The backends that are missing or unusable. `loader` reports what is wrong with a file on the loader's path.
 fn ruled_out(plugin: &Plugin, platform: Platform, loader: impl Fn(&str) -> Option<String>) -> Vec<RuledOut> {
     let exists = |backend: &&BackendName| **backend != BackendName::DirectX || platform == Platform::Windows;
     let found = |backend: &BackendName| {
-        // The plugin takes the first file that loads.
+        // The plugin uses the first file that loads.
         let name = backend.to_string();
         let installed: Vec<_> = plugin.backends.iter().filter(|backend| backend.name == name).collect();
         if installed.iter().any(|backend| backend.error.is_none()) {
@@ -116,7 +116,7 @@ pub(super) mod tests {
     use crate::doctor::plugin::tests::backend;
     use crate::doctor::verdict::tests::healthy;
 
-    /// The routing of a machine with all that exists on Linux but hipgpu.
+    /// The routing of a machine with every backend for Linux except hipgpu.
     pub fn routing(arch: &str) -> Routing {
         let settings = Settings::read(&[(FORCE_ARCH_VARIABLE, arch)].into_iter().collect());
         let plugin = Plugin { backends: vec![backend("hip", None), backend("migraphx", None)], ..Plugin::default() };

@@ -1,4 +1,4 @@
-//! The conclusion: a pure function of the findings. From the hardware upwards, the first thing in the way is the
+//! The conclusion, a pure function of the findings. It checks from the hardware upwards; the first problem is the
 //! verdict.
 
 use ort_ep_sys::{MAX_API_VERSION, MIN_API_VERSION};
@@ -14,15 +14,15 @@ use crate::child::Outcome;
 /// The conclusion.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// For programs.
+    /// The machine-readable code.
     pub code: Code,
-    /// What `doctor` exits with: 0 when an AMD GPU can be used by a supported ONNX Runtime, else 1.
+    /// The exit code of `doctor`: 0 if a supported ONNX Runtime can use an AMD GPU, otherwise 1.
     pub exit_code: u8,
-    /// For people, in one line.
+    /// A summary in one line.
     pub summary: String,
-    /// The most likely remedy, or what to do with the GPU.
+    /// The most likely fix, or how to use the GPU.
     pub next_step: String,
-    /// What else is odd, or good to know.
+    /// Other problems, and further information.
     pub notes: Vec<String>,
 }
 
@@ -32,15 +32,15 @@ pub struct Verdict {
 pub enum Code {
     /// An AMD GPU can be used.
     Ready,
-    /// Everything works, with the driver that `AMDGPU_EP_DRIVER` names instead of an AMD GPU.
+    /// Everything works, but with the driver that `AMDGPU_EP_DRIVER` names instead of an AMD GPU.
     OtherDriver,
-    /// Asking the driver crashed, hung or failed.
+    /// Examining the driver crashed, hung or failed.
     DriverFailed,
     /// The driver's runtime library does not load.
     NoRuntime,
     /// There is no AMD GPU.
     NoGpu,
-    /// No amdgpu kernel driver has the GPU.
+    /// The GPU is not bound to the amdgpu kernel driver.
     NoKernelDriver,
     /// `/dev/kfd` or every render node is missing.
     NoDeviceNode,
@@ -48,7 +48,7 @@ pub enum Code {
     NoPermission,
     /// A variable hides every device.
     DevicesHidden,
-    /// The driver lists no device, for a reason of its own.
+    /// The driver lists no device, for another reason.
     NoDevice,
     /// There is no ONNX Runtime.
     NoOnnxruntime,
@@ -58,17 +58,17 @@ pub enum Code {
     OnnxruntimeBroken,
     /// `libamdgpu-ep.so` was not found.
     NoPlugin,
-    /// `libamdgpu-ep.so` does not open.
+    /// `libamdgpu-ep.so` cannot be used.
     PluginBroken,
 }
 
-/// What AMDGPU_EP_LOG takes, in any case.
+/// The values of `AMDGPU_EP_LOG`, in any case.
 const LOG_LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
-/// A code with its two sentences.
+/// A code, with the summary and the next step.
 type Finding = (Code, String, String);
 
-/// Draws the conclusion.
+/// Evaluates the findings.
 pub fn judge(findings: &Findings) -> Verdict {
     let wanted = findings.environment.session_driver;
     let driver = findings.drivers.iter().find(|driver| driver.kind == wanted);
@@ -83,7 +83,7 @@ pub fn judge(findings: &Findings) -> Verdict {
     Verdict { code, exit_code: u8::from(code != Code::Ready), summary, next_step, notes: notes(findings, code, wanted) }
 }
 
-/// The first line: the rest of a message is help for the case that was asked about.
+/// The first line of a message. The rest is help for a different situation.
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
@@ -216,7 +216,7 @@ fn kernel_problem(kernel: &Kernel) -> Option<Finding> {
     }
 }
 
-/// Why a node that is there cannot be used.
+/// Why an existing node cannot be used.
 fn unusable(node: &Node, container: Option<&str>) -> Option<Finding> {
     let path = &node.path;
     let reason = node.reason.as_deref().unwrap_or("no reason given");
@@ -226,7 +226,7 @@ fn unusable(node: &Node, container: Option<&str>) -> Option<Finding> {
         Access::Denied => {
             let next = match container {
                 Some(_) => format!("start the container with --device={path} --group-add {group}"),
-                // A node of root's group is one that udev has not handled.
+                // If a node belongs to root's group, udev has not processed it.
                 None if group == "root" => "let udev set the group: reinstall ROCm's udev rules, or reboot".to_owned(),
                 None => format!("add yourself to its group, then log in again: sudo usermod -aG {group} $USER"),
             };

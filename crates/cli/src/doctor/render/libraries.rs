@@ -1,4 +1,4 @@
-//! The libraries of ROCm, and what is in those of hipDNN.
+//! Renders the libraries of ROCm, and the hipDNN libraries with their engines.
 
 use std::fmt::{self, Write};
 

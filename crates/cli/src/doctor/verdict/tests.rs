@@ -99,7 +99,7 @@ pub(in crate::doctor) fn healthy() -> Findings {
     }
 }
 
-/// As [`healthy`], but the HIP runtime lists no device.
+/// Like [`healthy`], but the HIP runtime lists no device.
 fn no_device(change: impl FnOnce(&mut Findings, &mut Kernel)) -> Findings {
     let mut findings = healthy();
     findings.drivers[0].found.devices.clear();
