@@ -21,7 +21,7 @@ use crate::report;
 use crate::table;
 use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
 
-/// More than ONNX Runtime writes at once.
+/// Size of a test file: more than ONNX Runtime writes at once.
 const PROBE_BYTES: usize = 1 << 20;
 
 /// The version of the JSON document.

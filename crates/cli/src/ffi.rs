@@ -112,7 +112,7 @@ fn shows_the_kernel(path: &CStr) -> bool {
     asked == 0 && KINDS.contains(&unsafe { found.assume_init() }.f_type)
 }
 
-/// Other systems have no such file systems.
+/// Only checked on Linux.
 #[cfg(all(unix, not(target_os = "linux")))]
 fn shows_the_kernel(_path: &CStr) -> bool {
     false

@@ -48,7 +48,7 @@ impl Cache {
         self.shared
     }
 
-    /// Prepares for a run that takes the cache from `past` to `total` tokens.
+    /// Prepares for a run that grows the cache from `past` to `total` tokens.
     pub fn prepare(&mut self, past: usize, total: usize) -> Result<()> {
         if self.shared {
             return Ok(());

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether a panic on this thread is about to be caught.
+    /// Whether this thread is inside [`caught`].
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -16,7 +16,7 @@ pub enum Error {
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
-        /// What to do.
+        /// How to fix it.
         help: String,
     },
     /// A field of the model folder's configuration is wrong.
@@ -26,9 +26,9 @@ pub enum Error {
         path: PathBuf,
         /// The field, such as `model.vocab_size`.
         field: String,
-        /// What was found.
+        /// The problem.
         problem: String,
-        /// What to do.
+        /// How to fix it.
         help: String,
     },
     /// The tokenizer or the chat template of the folder cannot be used.
@@ -36,9 +36,9 @@ pub enum Error {
     Text {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The problem.
         problem: String,
-        /// What to do.
+        /// How to fix it.
         help: String,
     },
     /// ONNX Runtime cannot be loaded.
@@ -46,9 +46,9 @@ pub enum Error {
     Runtime {
         /// The library.
         path: PathBuf,
-        /// What was found.
+        /// The problem.
         problem: String,
-        /// What to do.
+        /// How to fix it.
         help: String,
     },
     /// The provider is not available.
@@ -56,7 +56,7 @@ pub enum Error {
     Provider {
         /// What was tried, and why it failed.
         problem: String,
-        /// What to do.
+        /// How to fix it.
         help: String,
     },
     /// The ONNX model cannot be loaded, or does not fit the configuration.
@@ -64,9 +64,9 @@ pub enum Error {
     Model {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The problem.
         problem: String,
-        /// What to do.
+        /// How to fix it.
         help: String,
     },
     /// The caller made an invalid request.
@@ -74,7 +74,7 @@ pub enum Error {
     Request {
         /// What is wrong with the request.
         problem: String,
-        /// What to do.
+        /// How to fix it.
         help: String,
     },
     /// The generation was cancelled; it can be continued.

@@ -44,7 +44,7 @@ impl Growth {
     /// Reads the steps of a tokenizer.
     ///
     /// # Errors
-    /// A message, when even the shortest text would exceed the limit, or a step is not supported.
+    /// A message, when even the shortest text would exceed a limit, or a step exceeds one or is not supported.
     pub fn new(tokenizer: &Tokenizer) -> Result<Growth, String> {
         let mut steps = Vec::new();
         add(&mut steps, &json(&tokenizer.get_normalizer())?)?;

@@ -54,7 +54,7 @@ pub enum Code {
     NoOnnxruntime,
     /// Every ONNX Runtime is too old.
     OnnxruntimeTooOld,
-    /// No ONNX Runtime opens.
+    /// No ONNX Runtime can be used.
     OnnxruntimeBroken,
     /// `libamdgpu-ep.so` was not found.
     NoPlugin,

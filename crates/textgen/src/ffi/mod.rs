@@ -2,7 +2,8 @@
 //! asks for, runs into given outputs, providers by their names inside ONNX Runtime, device metadata, and the exports of
 //! our provider.
 //!
-//! All other calls go through `ort::api()`, ONNX Runtime's function table, which is static once the library is loaded.
+//! All calls but those of the exports go through `ort::api()`, ONNX Runtime's function table, which is static once the
+//! library is loaded.
 
 mod exports;
 mod made;

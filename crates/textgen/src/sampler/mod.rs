@@ -56,8 +56,8 @@ pub struct Sampling {
     pub min_length: usize,
     /// Added to the scores of these tokens.
     pub logit_bias: Vec<(u32, f32)>,
-    /// The random seed; `None` picks one. Rows of a batch share the generator, so a row's result differs from a run on
-    /// its own.
+    /// The random seed; `None` picks one. Rows of a batch share the random numbers, so a row's text differs from that
+    /// of a run on its own.
     pub seed: Option<u32>,
 }
 

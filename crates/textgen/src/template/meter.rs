@@ -137,7 +137,7 @@ impl Meter {
         Ok(length)
     }
 
-    /// Evaluates lazy values now, because they could otherwise be stacked on each other.
+    /// Evaluates a lazy value, because lazy values could be stacked on each other, and checks its structure.
     pub fn built(&self, value: Value) -> Result<Value, Error> {
         let value = if value.kind() == ValueKind::Iterable {
             let mut elements = Vec::new();

@@ -47,7 +47,7 @@ pub(super) unsafe fn outputs(runtime: &Runtime, session: NonNull<OrtSession>) ->
 /// Copies one input or output and releases its parts.
 ///
 /// # Safety
-/// `info` is ours, and so is `name` if it came from the default allocator with success.
+/// `info` is ours, and so is `name`, from the default allocator, if `named` is a success.
 unsafe fn port(
     runtime: &Runtime,
     named: Result<()>,
