@@ -215,7 +215,7 @@ fn completions(shell: clap_complete::Shell) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// Writes results. If the reader has gone, it has seen what it wanted.
+/// Writes results. A closed pipe is not an error: the reader has seen what it wanted.
 fn print(text: &str) -> Result<()> {
     match terminal::write(text) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("stdout could not be written"),

@@ -13,7 +13,7 @@ const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Reads a file.
 ///
 /// # Errors
-/// When it cannot be read, is not such a file, or has an unsupported content.
+/// When it cannot be read, is not such a file, or its content is not supported.
 pub fn read(path: &Path) -> Result<Array> {
     let mut bytes = Vec::new();
     let read = textgen::open_regular(path).and_then(|mut file| file.read_to_end(&mut bytes));
@@ -55,7 +55,7 @@ pub fn to_bytes(array: &Array) -> Vec<u8> {
 /// Parses the content of a file.
 ///
 /// # Errors
-/// When it is not such a file, or has an unsupported content.
+/// When it is not such a file, or its content is not supported.
 pub fn parse(bytes: &[u8]) -> Result<Array> {
     let rest = bytes.strip_prefix(MAGIC).context("it is no .npy file\n  help: write it with numpy.save")?;
     let cut = "it ends too early";

@@ -17,7 +17,7 @@ const ELSEWHERE: u32 = u32::MAX;
 /// Reads all arrays of a file, with their names.
 ///
 /// # Errors
-/// When it cannot be read, is not such a file, or has an unsupported content.
+/// When it cannot be read, is not such a file, or its content is not supported.
 pub fn read(path: &Path) -> Result<Vec<(String, Array)>> {
     let mut file = textgen::open_regular(path).with_context(|| format!("{} could not be read", path.display()))?;
     arrays(&mut file).with_context(|| format!("{} could not be used", path.display()))

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether this thread is inside [`caught`].
+    /// Whether this thread is inside `caught`.
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -21,7 +21,7 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
         }));
     });
     let before = IS_CAUGHT.replace(true);
-    // Nothing is used again after a panic: callers own the values, or the library keeps no state between calls.
+    // No broken state stays in use: callers drop the values involved, or the library keeps no state between calls.
     let done = catch_unwind(AssertUnwindSafe(work));
     IS_CAUGHT.set(before);
     done.ok()

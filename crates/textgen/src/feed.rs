@@ -197,8 +197,8 @@ impl Mask {
 
     fn update(&mut self, width: usize, total: usize, columns: &Columns) -> Result<()> {
         if width != self.width {
-            // A single row keeps its offset. With more rows the offsets change, so they are cleared first, at the old
-            // width.
+            // A single row keeps its offset. With more rows the offsets change, so old entries are cleared first, at
+            // the old width.
             if self.batch > 1 {
                 self.fill(0..self.total, |_, _| false);
                 self.total = 0;

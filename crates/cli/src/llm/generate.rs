@@ -111,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         written = write("\n");
     }
     match written {
-        // If the reader has gone, it has seen what it wanted.
+        // A closed pipe is not an error: the reader has seen what it wanted.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("stdout could not be written"),
         _ => Ok(0),
     }

@@ -234,7 +234,7 @@ fn open(arguments: &FolderArguments) -> Result<Opening> {
     config.session.intra_threads = arguments.threads.map(usize::from).or(config.session.intra_threads);
     config.append_provider(&arguments.provider, options)?;
     if let Some(request) = &mut config.provider {
-        // If there is none, the notice lists where it was searched.
+        // If there is none, a notice says what is missing.
         request.library = arguments.library.clone().or_else(|| doctor::plugin_library().ok());
         request.require_gpu = arguments.require_gpu;
     } else if arguments.require_gpu {
