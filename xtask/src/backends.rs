@@ -1,4 +1,4 @@
-//! Which backends are built, staged and packed (`--backends`), and the step that checks what is left without some of them.
+//! The selection of backends to build, stage and pack (`--backends`), and the step that tests partial selections.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,26 +9,26 @@ use anyhow::{Error, Result, bail};
 use crate::test::{Context, Outcome};
 use crate::{pytest, wheel};
 
-/// The word for the umbrella alone.
+/// The name for the umbrella alone.
 const NONE: &str = "none";
 
-/// Every backend by the name of its profile, and whether this platform has it.
+/// Every backend by its profile name, and whether this platform supports it.
 const KNOWN: [(&str, bool); 4] = [("migraphx", true), ("hip", true), ("hipgpu", true), ("directx", cfg!(windows))];
 
-/// What the step stages: without our own engine, and the umbrella alone.
+/// The selections that the step stages: all but our own engine, and the umbrella alone.
 const PARTS: [(&str, &str); 2] = [("without-hip", "migraphx,hipgpu"), ("umbrella-alone", NONE)];
 
-/// A choice of backends.
+/// A selection of backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backends(BTreeSet<&'static str>);
 
 impl Backends {
-    /// All that this platform has.
+    /// All backends of this platform.
     pub fn all() -> Self {
         Self(here().collect())
     }
 
-    /// Whether what belongs to `backend` is chosen; what belongs to none always is.
+    /// Whether files that belong to `backend` are included; files without a backend always are.
     pub fn include(&self, backend: Option<&str>) -> bool {
         backend.is_none_or(|name| self.0.contains(name))
     }
@@ -69,7 +69,7 @@ fn backend(name: &str) -> Result<&'static str> {
     }
 }
 
-/// Stages parts of what is built, runs sessions with each, and packs the smallest as a wheel.
+/// Stages partial selections of the build, runs sessions with each, and packs the smallest one as a wheel.
 ///
 /// # Errors
 /// When a test fails.

@@ -1,7 +1,7 @@
-//! A software bill of materials for each shippable file, in CycloneDX's JSON.
+//! A software bill of materials for each shippable file, as CycloneDX JSON.
 //!
-//! It lists the packages that are linked into a file. Nothing in it depends on the time or the machine: two builds of one commit
-//! give the same text.
+//! It lists the packages that are linked into a file. It depends on neither the time nor the machine: two builds of one
+//! commit produce the same text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,14 +17,14 @@ use crate::workspace::Workspace;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// What a bill says about packages, by name and version.
+/// The facts about each package, by name and version.
 type Packages = BTreeMap<(String, String), Facts>;
 
-/// One package.
+/// The facts about one package.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Facts {
     licence: String,
-    /// The digest of its archive; ours have none.
+    /// The digest of its archive; our own packages have none.
     sha256: Option<String>,
 }
 
@@ -56,17 +56,18 @@ pub fn write(workspace: &Workspace, stage: &Stage, wheels: &[&Path]) -> Result<(
     Ok(())
 }
 
-/// The packages that are linked into a package's library or program, it among them: neither tests, nor build scripts, nor macros.
+/// The packages that are linked into the library or program of a package, including itself, but not tests, build
+/// scripts and macros.
 fn linked(workspace: &Workspace, products: &[&str], package: &str) -> Result<BTreeSet<(String, String)>> {
     let mut tree = shell::cargo(workspace.root());
-    // All products are chosen, as they are when they are built, so that features are the same.
+    // Select all products, as the build does, so that the features are the same.
     tree.args(["tree", "--locked", "--target", TARGET, "--edges", "normal,no-proc-macro", "--prefix", "depth"]);
     tree.args(["--no-dedupe", "--format", " {p}"]);
     tree.args(products.iter().flat_map(|product| ["--package", product]));
     Ok(below(&shell::capture(&mut tree)?, package))
 }
 
-/// The packages of one root in what `cargo tree` prints: a depth, a name and a version on each line.
+/// The packages below one root in the output of `cargo tree`: a depth, a name and a version on each line.
 fn below(tree: &str, root: &str) -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     let mut is_inside = false;
@@ -84,7 +85,7 @@ fn below(tree: &str, root: &str) -> BTreeSet<(String, String)> {
     found
 }
 
-/// Licences from the manifests, digests from the lock file.
+/// Licences come from the manifests, digests from the lock file.
 fn packages(workspace: &Workspace) -> Result<Packages> {
     let mut metadata = shell::cargo(workspace.root());
     metadata.args(["metadata", "--locked", "--format-version", "1", "--filter-platform", TARGET]);
@@ -135,7 +136,7 @@ fn bill(
         "type": "library", "bom-ref": format!("rust-std@{rust}"), "name": "Rust standard library", "version": rust,
         "licenses": licence("MIT OR Apache-2.0"),
     }));
-    // zig links its own.
+    // zig links its own libunwind.
     components.push(json!({
         "type": "library", "bom-ref": "libunwind", "name": "LLVM libunwind", "licenses": licence("Apache-2.0 WITH LLVM-exception"),
     }));
@@ -160,11 +161,11 @@ fn component(name: &str, version: &str, facts: &Facts) -> Value {
             component["purl"] = json!(purl);
             component["hashes"] = json!([{"alg": "SHA-256", "content": sha256}]);
         }
-        // One of ours, which is on no registry.
+        // One of our own packages, which is on no registry.
         None => component["bom-ref"] = json!(format!("amdgpu-ep/{name}@{version}")),
     }
     if !facts.licence.is_empty() {
-        // Old manifests have a slash for OR.
+        // Old manifests separate alternatives with a slash instead of OR.
         component["licenses"] = json!([{ "expression": facts.licence.replace('/', " OR ") }]);
     }
     component

@@ -1,6 +1,7 @@
-//! Paths of the machine that builds: they are left out of what is shipped.
+//! Keeps paths of the build machine out of shipped files.
 //!
-//! Panic messages name source files. Those of dependencies lie in cargo's home, which is often below the home folder of a person.
+//! Panic messages name source files. Those of dependencies are in cargo's home, which is often below a user's home
+//! folder.
 
 use std::env;
 use std::fs;
@@ -12,14 +13,14 @@ use anyhow::{Context, Result, bail};
 use crate::shell;
 use crate::workspace::Workspace;
 
-/// Folders of this machine, and what stands for them in binaries.
+/// Folders of this machine, and the names that replace them in binaries.
 pub struct BuildPaths(Vec<(PathBuf, &'static str)>);
 
 impl BuildPaths {
     /// The workspace, cargo's home and the toolchain.
     ///
     /// # Errors
-    /// When rustc cannot be asked.
+    /// When rustc fails.
     pub fn find(workspace: &Workspace) -> Result<Self> {
         let sysroot = shell::capture(Command::new("rustc").args(["--print", "sysroot"]))?;
         let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(home()?.join(".cargo")));
@@ -28,7 +29,7 @@ impl BuildPaths {
         Ok(Self(paths))
     }
 
-    /// The compiler's flags that replace them, as cargo takes them in `CARGO_ENCODED_RUSTFLAGS`.
+    /// The compiler flags that replace the paths, in the format of `CARGO_ENCODED_RUSTFLAGS`.
     ///
     /// # Errors
     /// When a path is not UTF-8.
@@ -40,7 +41,7 @@ impl BuildPaths {
         Ok(self.0.iter().map(flag).collect::<Result<Vec<_>>>()?.join("\x1f"))
     }
 
-    /// Checks that files name none of them, nor the home folder.
+    /// Checks that files contain none of these paths, nor the home folder.
     ///
     /// # Errors
     /// Lists the files that do, each with the text around the path.
@@ -64,9 +65,9 @@ fn home() -> Option<PathBuf> {
     env::var_os("HOME").map(PathBuf::from).filter(|home| home.parent().is_some())
 }
 
-/// The first text in `bytes` that begins with a path below `folder`.
+/// The first path below `folder` that occurs in `bytes`.
 fn named(bytes: &[u8], folder: &Path) -> Option<String> {
-    /// As much of a path as helps to find where it comes from.
+    /// Enough of a path to find where it comes from.
     const SHOWN_BYTES: usize = 120;
     let wanted = format!("{}/", folder.display()).into_bytes();
     let at = bytes.windows(wanted.len()).position(|window| window == wanted)?;

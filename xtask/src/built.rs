@@ -1,7 +1,7 @@
-//! Programs of the workspace that steps run: integration tests and examples.
+//! Builds programs of the workspace that steps run: integration tests and examples.
 //!
-//! Cargo is told to choose them by name in the whole workspace. With `--package`, dependencies would have the features that
-//! this package alone asks for, and be built a second time beside those of the step `rust`.
+//! Cargo selects them by name in the whole workspace. With `--package`, dependencies would get only the features that
+//! this package asks for, and would be built a second time beside those of the step `rust`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use crate::shell;
 use crate::workspace::Workspace;
 
-/// The program of `package`'s integration test `name`.
+/// Builds `package`'s integration test `name` and returns its path.
 ///
 /// # Errors
 /// When the build fails, or there is no such test.
@@ -19,7 +19,7 @@ pub fn test(workspace: &Workspace, package: &str, name: &str) -> Result<PathBuf>
     program(workspace, &["test", "--workspace", "--no-run", "--test", name], package, name)
 }
 
-/// The program of `package`'s example `name`.
+/// Builds `package`'s example `name` and returns its path.
 ///
 /// # Errors
 /// When the build fails, or there is no such example.
@@ -27,7 +27,7 @@ pub fn example(workspace: &Workspace, package: &str, name: &str) -> Result<PathB
     program(workspace, &["build", "--workspace", "--example", name], package, name)
 }
 
-/// The folder with every example of `package`, libraries too.
+/// Builds every example of `package`, including libraries, and returns their folder.
 ///
 /// # Errors
 /// When the build fails.

@@ -1,4 +1,4 @@
-//! ONNX's node tests through ONNX Runtime with the hip backend in front, and the support table they give.
+//! Runs ONNX's node tests in ONNX Runtime with the hip backend as the preferred provider, and makes the support table.
 
 use std::fs;
 use std::path::Path;
@@ -13,28 +13,28 @@ use crate::{output, shell};
 
 const TABLE: &str = "docs/support.md";
 
-/// What becomes of the support table.
+/// How to treat the support table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Table {
-    /// It is written.
+    /// Write it.
     Write,
-    /// It is an error if it is not what it would be written as.
+    /// Fail if it is out of date.
     Check,
-    /// No fewer tests may run on the device than it records.
+    /// Fail if fewer tests run on the device than it records.
     Hold,
 }
 
-/// Runs the node tests of the operators in `only` (all when empty) and returns a line that sums them up. With `only` the
-/// support table is left alone.
+/// Runs the node tests of the operators in `only` (all when empty) and returns a one-line summary. With `only`, the
+/// support table is neither written nor checked.
 ///
 /// # Errors
-/// When a test that the backend took fails, or the support table is not as `table` wants it.
+/// When a test fails on nodes that the backend claimed, or the support table does not satisfy `table`.
 pub fn run(workspace: &Workspace, python: &Python, stage: &Stage, only: &[String], table: Table) -> Result<String> {
     let results = workspace.target().join("test-results");
     fs::create_dir_all(&results).with_context(|| format!("cannot create {}", results.display()))?;
     let report = results.join("conformance.json");
     let mut script = shell::user_program(&python.interpreter);
-    // Building the tests divides by zero and overflows on purpose; NumPy's remarks on that are noise.
+    // Building the tests divides by zero and overflows on purpose; silence NumPy's warnings about it.
     script.args(["-W", "ignore::RuntimeWarning"]).arg(workspace.path("python/conformance.py"));
     script.arg("--library").arg(stage.backend()).arg("--report").arg(&report);
     script.env("PYTHONPATH", setup::node_tests(workspace, python)?).env("PYTHONWARNINGS", "ignore::RuntimeWarning");
@@ -84,7 +84,7 @@ fn rendered(workspace: &Workspace, report: &Report) -> Result<String> {
     Ok(report.render(&supported, ONNX_VERSION, ORT_VERSIONS[ORT_VERSIONS.len() - 1]))
 }
 
-/// The operators the engine says it can take, as (domain, operator).
+/// The operators that the engine claims to support, as (domain, operator).
 fn supported(root: &Path) -> Result<Vec<(String, String)>> {
     let mut program = shell::cargo(root);
     program.args(["run", "--quiet", "--package", "graph", "--example", "supported_ops"]);

@@ -1,7 +1,7 @@
-//! The C++ examples, built by CMake as a user builds them, and run on the host device.
+//! Builds the C++ examples with CMake, as a user does, and runs them on the host device.
 //!
-//! ONNX Runtime's wheel has the library but no headers. Debian's development package has them, so both are laid out under
-//! `target/cpp` like a release archive of ONNX Runtime.
+//! ONNX Runtime's wheel contains the library but no headers. Debian's development package has the headers, so both are
+//! laid out under `target/cpp` like a release archive of ONNX Runtime.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,15 +17,15 @@ use crate::workspace::Workspace;
 use crate::{output, shell};
 
 const HEADERS: &str = "libonnxruntime-dev";
-/// The suites to look for the headers in: the first one with headers that are new enough.
+/// The suites to search for headers; the first one with new enough headers wins.
 const SUITES: [&str; 2] = ["experimental", "sid"];
-/// PyPI's CMake, for machines without one.
+/// CMake from PyPI, for machines without CMake.
 const CMAKE: (&str, &str) = ("cmake", "4.4.4");
 
 /// Builds the examples, makes their models and runs them.
 ///
 /// # Errors
-/// When an example cannot be built, fails, or prints something else than expected. A missing tool or package is a skip.
+/// When an example fails to build or run, or prints unexpected output. A missing tool or package is a skip.
 pub fn run(context: &Context<'_>) -> Result<Outcome> {
     let (workspace, python) = (context.workspace, context.python()?);
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
@@ -51,7 +51,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("3 programs with headers 1.{} and {}", headers.api, cmake.about)))
 }
 
-/// The built examples, and what they are given.
+/// The built examples and their inputs.
 struct Examples<'a> {
     build: PathBuf,
     models: PathBuf,
@@ -72,7 +72,7 @@ impl Examples<'_> {
             bail!("hipDNN did not run the convolution of 02-convolution; the log says\n{log}");
         }
 
-        // Without a device, registering goes well, and what needs a device fails in a sentence that helps.
+        // Without a device, registration succeeds, and anything that needs a device fails with a helpful message.
         expect_last_line(&mut self.without_device("01-register", &[]), "no AMD GPU: sessions run on the CPU")?;
         match shell::capture(&mut self.without_device("02-convolution", &["convolution.onnx"])) {
             Err(error) if error.to_string().contains("error: the provider found no AMD GPU") => Ok(()),
@@ -81,7 +81,7 @@ impl Examples<'_> {
         }
     }
 
-    /// The program where there is no HIP runtime.
+    /// The command for a program on a machine without a HIP runtime.
     fn without_device(&self, program: &str, models: &[&str]) -> Command {
         let mut command = self.command(program, models);
         command.env("AMDGPU_EP_DRIVER", "amd").env("AMDGPU_EP_HIP_LIBRARY", self.build.join("missing.so"));
@@ -115,12 +115,12 @@ fn expect_last_line(command: &mut Command, wanted: &str) -> Result<()> {
 #[derive(Debug)]
 struct Headers {
     folder: PathBuf,
-    /// The version of the C API that they describe: the second number of the release.
+    /// The version of the C API that they describe: the release's minor version.
     api: u32,
 }
 
 impl Headers {
-    /// Reads the version in `folder`, which must be one that ONNX Runtime in the Python environment has, too.
+    /// Reads the version of the headers in `folder`, which the Python environment's ONNX Runtime must support.
     fn in_folder(folder: PathBuf) -> Result<Self> {
         let file = folder.join("onnxruntime_c_api.h");
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -139,7 +139,7 @@ fn api_version(header: &str) -> Option<u32> {
     header.lines().find_map(|line| line.strip_prefix("#define ORT_API_VERSION ")?.trim().parse().ok())
 }
 
-/// The headers in Debian's package; unpacked when they are not there.
+/// The headers from Debian's package, unpacked on first use.
 fn headers(workspace: &Workspace) -> Result<Headers> {
     let unpacked = workspace.target().join("cpp/headers");
     let folder = unpacked.join("root/usr/include/onnxruntime");
@@ -160,13 +160,13 @@ fn headers(workspace: &Workspace) -> Result<Headers> {
     outcome.and_then(|()| Headers::in_folder(folder))
 }
 
-/// A CMake, and where it is from.
+/// A CMake, and where it comes from.
 struct Cmake {
     program: PathBuf,
     about: String,
 }
 
-/// The installed CMake, or PyPI's; fetched when it is not there.
+/// The installed CMake, or one from PyPI, fetched on first use.
 fn cmake(workspace: &Workspace, python: &Python) -> Result<Cmake> {
     if shell::succeeds("cmake", &["--version"]) {
         return Ok(Cmake { program: "cmake".into(), about: "the installed CMake".into() });
@@ -181,7 +181,7 @@ fn cmake(workspace: &Workspace, python: &Python) -> Result<Cmake> {
     }
 }
 
-/// Links the headers and the library of the Python environment into a folder like the one of a release archive.
+/// Links the headers and the Python environment's library into a folder laid out like a release archive.
 fn release_archive(folder: &Path, headers: &Path, interpreter: &Path) -> Result<PathBuf> {
     let script =
         "import importlib.util as u; print(*u.find_spec('onnxruntime').submodule_search_locations, sep='', end='')";
@@ -205,7 +205,7 @@ fn release_archive(folder: &Path, headers: &Path, interpreter: &Path) -> Result<
     Ok(archive)
 }
 
-/// Configures and builds from scratch: what an earlier run left must not hide a mistake in CMakeLists.txt.
+/// Configures and builds from scratch, so that leftovers of an earlier run cannot hide a mistake in CMakeLists.txt.
 fn build(workspace: &Workspace, folder: &Path, archive: &Path, cmake: &Cmake) -> Result<PathBuf> {
     let build = folder.join("build");
     if build.exists() {

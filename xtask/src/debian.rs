@@ -1,7 +1,7 @@
-//! Libraries out of Debian's packages, unpacked under `target/` and used through their own loader.
+//! Libraries from Debian packages, unpacked under `target/` and used through their own loader.
 //!
-//! They need a newer C library than the machine may have, so nothing is installed: the packages are unpacked into a
-//! folder, and a program that uses them is started by that folder's `ld-linux`.
+//! They may need a newer C library than the machine has, so nothing is installed: the packages are unpacked into a
+//! folder, and programs that use them are started by that folder's `ld-linux`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// A private state of apt in a folder, so that neither root nor the machine's own lists are needed.
+/// apt with private state in a folder, which needs neither root nor the machine's package lists.
 pub struct Apt {
     folder: PathBuf,
 }
@@ -20,7 +20,7 @@ impl Apt {
     /// Empties `folder` and fetches the package lists of `suites`.
     ///
     /// # Errors
-    /// When a folder cannot be made or the lists cannot be fetched.
+    /// When a folder cannot be created or the lists cannot be fetched.
     pub fn new(folder: &Path, mirror: &Mirror, suites: &[&str]) -> Result<Self> {
         if folder.exists() {
             fs::remove_dir_all(folder)?;
@@ -31,14 +31,14 @@ impl Apt {
         }
         let lines: String = suites.iter().map(|suite| mirror.line(suite)).collect();
         fs::write(folder.join("sources.list"), lines)?;
-        // An empty package status makes apt fetch every dependency, the C library included.
+        // With an empty package status, apt fetches every dependency, including the C library.
         fs::write(folder.join("status"), "")?;
         fs::write(folder.join("apt.conf"), config(folder))?;
         apt.get(&["update", "-q"]).context("the package lists cannot be fetched")?;
         Ok(apt)
     }
 
-    /// Unpacks packages of `suite` with everything they depend on.
+    /// Unpacks packages of `suite` with all of their dependencies.
     ///
     /// # Errors
     /// When a package cannot be fetched or unpacked.
@@ -49,7 +49,7 @@ impl Apt {
         self.unpack(&[])
     }
 
-    /// Unpacks exactly these packages, without the files that match one of the patterns of `tar`.
+    /// Unpacks exactly these packages, except for files that match one of the `tar` patterns in `without`.
     ///
     /// # Errors
     /// When a package cannot be fetched or unpacked.
@@ -80,7 +80,7 @@ impl Apt {
         let mut command = Command::new("apt-get");
         command
             .args(arguments)
-            // `download` writes to the current folder.
+            // `apt-get download` writes to the current folder.
             .current_dir(self.archives())
             .env("APT_CONFIG", self.folder.join("apt.conf"))
             .env("DEBIAN_FRONTEND", "noninteractive");
@@ -106,30 +106,30 @@ pub struct Userland {
 }
 
 impl Userland {
-    /// The one that was unpacked in the folder of an [`Apt`].
+    /// The packages that an [`Apt`] unpacked in its folder.
     pub fn of(folder: &Path) -> Self {
         Self { root: folder.join("root") }
     }
 
-    /// Where its libraries are.
+    /// The folders of its libraries.
     pub fn library_folders(&self) -> [PathBuf; 2] {
         [self.root.join("usr/lib/x86_64-linux-gnu"), self.root.join("lib/x86_64-linux-gnu")]
     }
 
-    /// A library by name.
+    /// Finds a library by name.
     ///
     /// # Errors
-    /// When there is none.
+    /// When it does not exist.
     pub fn library(&self, name: &str) -> Result<PathBuf> {
         let candidates = self.library_folders().map(|folder| folder.join(name));
         let found = candidates.into_iter().find(|candidate| candidate.exists());
         found.with_context(|| format!("the packages hold no {name}"))
     }
 
-    /// The words before a program that make it use this folder's libraries, and those of `more` folders.
+    /// The command-line prefix that makes a program use this folder's libraries, and those in the folders `more`.
     ///
     /// # Errors
-    /// When the packages hold no loader.
+    /// When the packages contain no loader.
     pub fn loader(&self, more: &[PathBuf]) -> Result<Vec<String>> {
         let names = ["usr/lib64/ld-linux-x86-64.so.2", "lib64/ld-linux-x86-64.so.2"];
         let Some(loader) = names.iter().map(|name| self.root.join(name)).find(|path| path.exists()) else {
@@ -142,13 +142,13 @@ impl Userland {
 }
 
 impl Userland {
-    /// Writes a script that is a Python interpreter with this folder's libraries and those of `more` folders before the
-    /// system's, also for programs that start it in turn.
+    /// Writes a script that starts a Python interpreter with the libraries of this folder and of the folders `more`
+    /// ahead of the system's. The script also works when another program starts it.
     ///
     /// # Errors
     /// When there is no such interpreter, or the script cannot be written.
     pub fn interpreter(&self, python: &Path, script: &Path, more: &[PathBuf]) -> Result<()> {
-        // The interpreter behind the environment's link; its name says which environment it is to use.
+        // The program that the environment's link points to; its name selects the environment.
         let program = fs::canonicalize(python).with_context(|| format!("there is no {}", python.display()))?;
         let system = ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"].map(PathBuf::from);
         let mut words = self.loader(&[more, &system].concat())?;
@@ -176,7 +176,7 @@ Acquire::Retries "5";
     )
 }
 
-/// Where this machine gets Debian from.
+/// The Debian mirror of this machine.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mirror {
     uri: String,
@@ -190,7 +190,7 @@ impl Mirror {
     }
 }
 
-/// The mirror in apt's own sources.
+/// Reads the mirror from apt's sources.
 ///
 /// # Errors
 /// Why packages are not available here.
@@ -216,7 +216,7 @@ pub fn mirror() -> Result<Mirror, String> {
         .ok_or_else(|| "apt's sources name no Debian mirror".into())
 }
 
-/// The archive itself, not the security archive beside it.
+/// Whether this is the main archive, not the security archive.
 fn is_debian(uri: &str) -> bool {
     uri.trim_end_matches('/').ends_with("/debian")
 }
@@ -243,7 +243,7 @@ fn deb822(text: &str) -> Option<Mirror> {
         };
         field("Types")?.split_whitespace().find(|kind| *kind == "deb")?;
         let uri = field("URIs")?.split_whitespace().find(|uri| is_debian(uri))?;
-        // A key written out inside the stanza has no path to refer to.
+        // An inline key has no path to refer to.
         let signed_by = field("Signed-By").filter(|key| key.starts_with('/'));
         Some(Mirror { uri: uri.to_owned(), signed_by: signed_by.map(str::to_owned) })
     })

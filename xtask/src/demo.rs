@@ -1,4 +1,4 @@
-//! The main job on any machine: the provider working in ONNX Runtime, on the host device where there is no AMD GPU.
+//! Shows the provider working in ONNX Runtime on any machine; without an AMD GPU it uses the host device.
 
 use anyhow::Result;
 
@@ -9,7 +9,7 @@ use crate::{setup, shell, stage};
 /// Builds, stages, sets up and runs `python/demo.py`.
 ///
 /// # Errors
-/// When a part of it fails; the script exits non-zero unless everything it showed was right.
+/// When a part of it fails; the script exits non-zero unless all of its results were right.
 pub fn run(workspace: &Workspace, profile: Profile) -> Result<()> {
     let interpreter = setup::interpreter(workspace)?;
     let stage = stage::run(workspace, profile)?;

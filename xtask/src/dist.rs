@@ -1,4 +1,4 @@
-//! The shippable files.
+//! Makes the shippable files.
 
 use std::env;
 use std::fs;
@@ -13,14 +13,16 @@ use crate::test::Outcome;
 use crate::workspace::Workspace;
 use crate::{bom, kernels, setup, shell, stage, symbols, wheel};
 
-/// The oldest glibc that releases run on, and the platform that cargo knows it by. Debian 10, RHEL 8 and Ubuntu 20.04 have it.
+/// The oldest glibc that releases run on, and cargo's target triple. Debian 10, RHEL 8 and Ubuntu 20.04 have this
+/// glibc.
 const GLIBC: (u32, u32) = (2, 28);
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Writes `dist/lib`, `dist/bin` and `dist/wheels` with the chosen backends, after checking what the libraries export and need,
-/// with kernels for some targets, and checks the wheel. `dist/sbom` lists what each file is made of, and `dist/SHA256SUMS` holds the checksums.
+/// Writes `dist/lib`, `dist/bin` and `dist/wheels` with the chosen backends and with kernels for `targets`. Checks what
+/// the libraries export and need, and checks the wheel. `dist/sbom` lists the contents of each file, and
+/// `dist/SHA256SUMS` the checksums.
 ///
-/// zig is the linker: it has the symbols of every glibc, so that the age of the machine at hand does not matter.
+/// zig is the linker: it knows the symbols of every glibc, so the build machine's glibc does not matter.
 ///
 /// # Errors
 /// When the build or a check fails, or a file cannot be written.
@@ -75,7 +77,7 @@ pub fn run(workspace: &Workspace, targets: &[String], backends: &Backends) -> Re
     Ok(())
 }
 
-/// The files in folders and below, in order.
+/// The files below the folders, sorted.
 fn files(folders: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let (mut open, mut files) = (folders.to_vec(), Vec::new());
     while let Some(folder) = open.pop() {
@@ -88,7 +90,7 @@ fn files(folders: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Writes `SHA256SUMS` as `sha256sum --check` reads it, with paths relative to `root`.
+/// Writes `SHA256SUMS` in the format of `sha256sum --check`, with paths relative to `root`.
 fn checksums(root: &Path, files: &[PathBuf]) -> Result<()> {
     let mut sums = Command::new("sha256sum");
     sums.current_dir(root).arg("--");

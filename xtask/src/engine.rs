@@ -1,4 +1,4 @@
-//! The engine's proofs in Python: real models, random graphs, changing shapes, spoiled models.
+//! Tests of the engine from Python: real models, random graphs, changing shapes, corrupted models.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,19 +11,21 @@ use crate::stage::Stage;
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 
-/// What the step of `cargo xtask test` runs: the same graphs every time, few enough for a minute.
+/// Arguments for the step of `cargo xtask test`: the same graphs every time, few enough to run within a minute.
 const STEP_GRAPHS: [&str; 4] = ["--seed", "1", "--count", "300"];
 
-/// The share of the nodes of all models that the engine must take.
+/// The minimum share of all models' nodes that the engine must claim.
 const LEAST_SHARE: &str = "0.95";
 
-/// As [`STEP_GRAPHS`], for spoiled models. The seconds are far more than all cases take, also beside other steps.
+/// As [`STEP_GRAPHS`], for corrupted models. The time limit is far more than all cases need, even with other steps
+/// running.
 const STEP_CORRUPT: [&str; 6] = ["--seed", "1", "--count", "2000", "--seconds", "1200"];
 
-/// Runs real models and compares them with their recorded answers; `bench` measures their speed beside the CPU provider.
+/// Runs real models and compares the results with recorded outputs; `bench` also compares their speed with the CPU
+/// provider's.
 ///
 /// # Errors
-/// When the build fails or a model's answer is wrong.
+/// When the build fails or a model's result is wrong.
 pub fn models(workspace: &Workspace, python: &Python, stage: &Stage, only: &[String], bench: bool) -> Result<Outcome> {
     if !workspace.path("../shared/tools").is_dir() {
         return Ok(Outcome::Skipped("the model collection (../shared) is not beside the repository".into()));
@@ -40,13 +42,13 @@ pub fn models(workspace: &Workspace, python: &Python, stage: &Stage, only: &[Str
     shell::run_to_last_line(&mut script).map(Outcome::Passed)
 }
 
-/// The models of the step below: all of one's convolutions have their activations merged in, the other is in half precision.
+/// The models of the step below: in one, all convolutions have fused activations; the other is in half precision.
 const HIPDNN_MODELS: &str = "light_resnet50,squeezenet_fp16";
 
-/// The step of `cargo xtask test` that runs models with their convolutions by hipDNN.
+/// The step of `cargo xtask test` that runs models with hipDNN for their convolutions.
 ///
 /// # Errors
-/// When a model's answer is wrong, or a convolution is not run by hipDNN.
+/// When a model's result is wrong, or hipDNN does not run a convolution.
 pub fn hipdnn_step(context: &Context<'_>) -> Result<Outcome> {
     if !context.workspace.path("../shared/tools").is_dir() {
         return Ok(Outcome::Skipped("the model collection (../shared) is not beside the repository".into()));
@@ -57,7 +59,7 @@ pub fn hipdnn_step(context: &Context<'_>) -> Result<Outcome> {
     shell::run_to_last_line(&mut script).map(Outcome::Passed)
 }
 
-/// Runs random graphs with the engine and without it, with `arguments` for the script.
+/// Runs random graphs with and without the engine, passing `arguments` to the script.
 ///
 /// # Errors
 /// When two results differ.
@@ -74,7 +76,7 @@ pub fn random_graphs_step(context: &Context<'_>) -> Result<Outcome> {
     random_graphs(context.workspace, context.python()?, context.stage()?, &arguments).map(Outcome::Passed)
 }
 
-/// The step of `cargo xtask test` that feeds one session with many shapes.
+/// The step of `cargo xtask test` that runs one session with many input shapes.
 ///
 /// # Errors
 /// When a result is wrong or memory grows with the number of shapes.
@@ -84,19 +86,19 @@ pub fn shapes_step(context: &Context<'_>) -> Result<Outcome> {
     shell::run_to_last_line(&mut script).map(Outcome::Passed)
 }
 
-/// Runs spoiled models and inputs through the umbrella on the host driver, with `arguments` for the script.
+/// Runs corrupted models and inputs through the umbrella on the host driver, passing `arguments` to the script.
 ///
 /// # Errors
-/// When one of them ends the process, hangs, or ends in an error without a sentence.
+/// When one of them crashes the process, hangs, or fails without a readable message.
 pub fn corrupt(workspace: &Workspace, python: &Python, stage: &Stage, arguments: &[String]) -> Result<String> {
     let mut script = script(workspace, python, &stage.umbrella(), "tests/corrupt_models.py");
     script.env("AMDGPU_EP_DRIVER", "host").env("PYTHONPATH", setup::node_tests(workspace, python)?);
-    // Building the node tests divides by zero on purpose; a panic's stack would only hide its message.
+    // Building the node tests divides by zero on purpose; a panic's backtrace would only hide its message.
     script.env("PYTHONWARNINGS", "ignore::RuntimeWarning").env("RUST_BACKTRACE", "0");
     shell::run_to_last_line(script.args(arguments))
 }
 
-/// The step of `cargo xtask test` that runs spoiled models.
+/// The step of `cargo xtask test` that runs corrupted models.
 ///
 /// # Errors
 /// As [`corrupt`].

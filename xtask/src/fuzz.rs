@@ -1,4 +1,4 @@
-//! A short run of every fuzz target in `fuzz/`, with libFuzzer and the compiler that builds everything else.
+//! Runs every fuzz target in `fuzz/` for a short time, with libFuzzer and the compiler that builds everything else.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::shell;
 use crate::test::Outcome;
 use crate::workspace::Workspace;
 
-/// What `cargo fuzz --sanitizer none` passes: counters at every edge, and what comparisons compare.
+/// The flags of `cargo fuzz --sanitizer none`: counters at every edge, and tracing of comparison operands.
 const FLAGS: [&str; 8] = [
     "--cfg fuzzing",
     "-Cdebug-assertions",
@@ -23,11 +23,11 @@ const FLAGS: [&str; 8] = [
     "-Ccodegen-units=1",
 ];
 
-/// One target and how far it goes: about five seconds each.
+/// One target and its limits: about five seconds each.
 struct Target {
     name: &'static str,
     runs: u32,
-    /// The largest input that is tried.
+    /// The size of the largest input.
     max_bytes: u32,
 }
 
@@ -44,16 +44,16 @@ const TARGETS: [Target; 10] = [
     Target { name: "tokenizer", runs: 40_000, max_bytes: 2048 },
 ];
 
-/// Seconds after which a target ends, whatever the number of its runs: the machine may be busy.
+/// The time limit of a target in seconds, for busy machines.
 const MOST_SECONDS: u32 = 15;
 
-/// Lines of a failed run that are repeated.
+/// The number of output lines to repeat when a run fails.
 const TAIL_LINES: usize = 25;
 
-/// Builds the targets and runs each one from its seeds. Inputs are the same in every run of one commit.
+/// Builds the targets and runs each one from its seeds. The inputs are the same in every run of one commit.
 ///
 /// # Errors
-/// When a target does not build, or one of them finds a crash; the message says how to run it again.
+/// When a target does not build or finds a crash; the message says how to reproduce it.
 pub fn run(workspace: &Workspace) -> Result<Outcome> {
     if !cfg!(target_os = "linux") {
         return Ok(Outcome::Skipped("libFuzzer is built on Linux only".into()));
@@ -82,7 +82,7 @@ fn build(workspace: &Workspace, folder: &Path) -> Result<Vec<PathBuf>> {
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
     let mut build = shell::cargo(workspace.root());
     build.args(["build", "--manifest-path", "fuzz/Cargo.toml", "--locked", "--bins", "--target-dir"]).arg(folder);
-    // With a target, the flags are not used for build scripts and macros, which have no libFuzzer to link.
+    // With an explicit target, the flags do not apply to build scripts and macros, which have no libFuzzer to link.
     build.args(["--target", host, "--message-format", "json-render-diagnostics"]);
     build.env_remove("CARGO_ENCODED_RUSTFLAGS").env("RUSTFLAGS", FLAGS.join(" "));
     let messages = shell::capture_stdout(&mut build)?;
@@ -90,7 +90,7 @@ fn build(workspace: &Workspace, folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).collect())
 }
 
-/// A fresh folder with the inputs that a target starts from: those in `fuzz/seeds`, and what fits it in the demo's model.
+/// Makes a fresh corpus folder for a target: its inputs from `fuzz/seeds`, and suitable files of the demo's model.
 fn seed(workspace: &Workspace, folder: &Path, target: &str) -> Result<PathBuf> {
     let corpus = folder.join("corpus").join(target);
     if corpus.exists() {
@@ -115,7 +115,7 @@ fn seed(workspace: &Workspace, folder: &Path, target: &str) -> Result<PathBuf> {
     Ok(corpus)
 }
 
-/// Runs one target; gives the number of inputs that it tried.
+/// Runs one target and returns the number of inputs that it tried.
 fn fuzz(workspace: &Workspace, folder: &Path, program: &Path, corpus: &Path, target: &Target) -> Result<u64> {
     let artifacts = folder.join("artifacts").join(target.name);
     fs::create_dir_all(&artifacts).with_context(|| format!("cannot create {}", artifacts.display()))?;
@@ -149,7 +149,7 @@ fn fuzz(workspace: &Workspace, folder: &Path, program: &Path, corpus: &Path, tar
     tried(&said).with_context(|| format!("the fuzz target {name} does not say how many inputs it tried"))
 }
 
-/// The number of inputs, from the statistics at the end.
+/// The number of inputs, from the final statistics.
 fn tried(said: &str) -> Result<u64> {
     let number = said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
     match number.and_then(|number| number.trim().parse().ok()) {

@@ -1,4 +1,4 @@
-//! Checks and measures on a real GPU, as one bundle that also runs where there is no Rust.
+//! Checks and benchmarks on a real GPU, as a bundle that also runs on machines without Rust.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use crate::shell;
 use crate::stage::{self, Profile, copy_atomically};
 use crate::workspace::Workspace;
 
-/// The programs of a bundle: each one's name, its crate, and how cargo builds it.
+/// The programs of a bundle: name, crate, and cargo arguments.
 const PROGRAMS: [(&str, &str, &[&str]); 7] = [
     ("driver", "hip", &["test", "--no-run", "--test"]),
     ("bandwidth", "hip", &["build", "--example"]),
@@ -20,7 +20,7 @@ const PROGRAMS: [(&str, &str, &[&str]); 7] = [
     ("gpu_kernels", "exec", &["build", "--example"]),
 ];
 
-/// Builds the bundle under `target/gpu` and, unless only the bundle is wanted, runs `bench/gpu.sh` on it.
+/// Builds the bundle under `target/gpu`, then runs `bench/gpu.sh` on it unless `bundle_only` is set.
 ///
 /// # Errors
 /// When the build or a check fails.

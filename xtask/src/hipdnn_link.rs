@@ -1,8 +1,8 @@
-//! The two ways to hipDNN, as a crate outside of the workspace takes them: `examples/hipdnn-consumer`.
+//! Tests both ways to use hipDNN, loading and linking, from a crate outside the workspace: `examples/hipdnn-consumer`.
 //!
-//! Its programs are built together. The one that loads hipDNN at run time must not be linked with it, the one that is linked
-//! must compute the same, and one that does both must have two libraries. The frontend's own tests, which load their library in
-//! the step `rust`, run linked here.
+//! Its programs are built together. The one that loads hipDNN at run time must not be linked with it, the linked one
+//! must compute the same result, and the one that does both must have two libraries. The frontend's own tests, which
+//! load their library in the step `rust`, run linked here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 use crate::{built, shell, symbols};
 
-/// The package outside of the workspace.
+/// The package outside the workspace.
 const CONSUMER: &str = "hipdnn-consumer";
 /// Its tests, which are the frontend's.
 const TESTS: [&str; 3] = ["logging", "plans", "serialized"];
@@ -24,10 +24,10 @@ const SAMPLE: &str = "conv_fprop_dynamic";
 /// hipDNN's own file name.
 const LIBRARY: &str = "libhipdnn_backend.so";
 
-/// Builds, looks at and runs the programs, with our CPU library under hipDNN's name.
+/// Builds, inspects and runs the programs, with our CPU library under hipDNN's name.
 ///
 /// # Errors
-/// When a program can't be built or run, needs what it should not, or gives another result than the others.
+/// When a program can't be built or run, needs a library that it should not, or computes a different result.
 pub fn run(context: &Context<'_>) -> Result<Outcome> {
     if !cfg!(target_os = "linux") {
         return Ok(Outcome::Skipped("the programs' interfaces are read from ELF files".into()));
@@ -67,23 +67,23 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("loaded and linked: {by_loading}; linked: tests {}", TESTS.join(", "))))
 }
 
-/// Builds the consumer's programs and tests, linked with the library in `folder`; gives cargo's messages.
+/// Builds the consumer's programs and tests, linked with the library in `folder`, and returns cargo's messages.
 fn build(workspace: &Workspace, folder: &Path) -> Result<String> {
     let root = workspace.path("examples").join(CONSUMER);
-    // The versions of the workspace, of which cargo takes what is needed.
+    // Pin the workspace's versions; cargo drops the entries that are not needed.
     let lock = root.join("Cargo.lock");
     fs::copy(workspace.path("Cargo.lock"), &lock).with_context(|| format!("cannot write {}", lock.display()))?;
     let mut messages = String::new();
     for arguments in [["build", "--bins"], ["test", "--no-run"]] {
         let mut build = shell::cargo(&root);
-        // What both workspaces need is built once.
+        // A shared target folder builds common dependencies once.
         build.args(arguments).arg("--target-dir").arg(workspace.target()).env("HIPDNN_LINK_FOLDER", folder);
         messages += &shell::capture_stdout(build.args(["--message-format", "json-render-diagnostics"]))?;
     }
     Ok(messages)
 }
 
-/// Builds the stand-in that the frontend's tests know, with all functions, and gives its folder.
+/// Builds the complete stand-in library for the frontend's tests and returns its folder.
 fn stand_in(workspace: &Workspace, folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut compiler = Command::new("cc");
@@ -113,7 +113,7 @@ fn is_linked(program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program on the host driver; gives the line that says it verified its result.
+/// Runs a program on the host driver and returns the line where it reports a verified result.
 fn verified(stage: &Stage, program: &Path, variables: &[(&str, &Path)]) -> Result<String> {
     let mut sample = shell::user_program(program);
     sample.env("AMDGPU_EP_DRIVER", "host").env("AMDGPU_EP_HIP_HOST_LIBRARY", stage.library("hip-host"));

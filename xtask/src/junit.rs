@@ -1,29 +1,29 @@
-//! What test runners write down in the JUnit format: pytest and nextest both do.
+//! Reads JUnit reports, which both pytest and nextest write.
 
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
 
-/// Lines of a failed test's text that are repeated; the first say least.
+/// The number of lines of a failed test's output to repeat; the first ones say least.
 const LINES: usize = 30;
 
-/// Tests that are named in full; more than these seldom say more.
+/// The number of failed tests to show in full; more seldom help.
 const TESTS: usize = 8;
 
-/// Says after a runner's error which tests failed and why, as far as its `report` does.
+/// Replaces a runner's error with the failed tests and their reasons, if its `report` has them.
 ///
 /// # Errors
 /// When the runner failed.
 pub fn explained(ran: Result<()>, report: &Path) -> Result<()> {
     ran.map_err(|error| {
         let failures = std::fs::read_to_string(report).map(|text| failures(&text)).unwrap_or_default();
-        // The last lines of the output come with the error: the report says the same in order.
+        // Drop the output tail from the error: the report has the same in order.
         let headline = error.to_string().lines().next().unwrap_or_default().to_owned();
         if failures.is_empty() { error } else { anyhow!("{headline}\n{}", shown(&failures)) }
     })
 }
 
-/// A test that failed, and what it said.
+/// A failed test and its output.
 #[derive(Debug, PartialEq, Eq)]
 struct Failure {
     name: String,
@@ -42,7 +42,7 @@ fn failures(report: &str) -> Vec<Failure> {
         .collect()
 }
 
-/// The longest of the texts in a failed case: pytest tells all in the first, nextest in what the test printed.
+/// The longest text of a failed case: pytest's is in the first element, nextest's in the captured output.
 fn said(elements: &str) -> String {
     let texts = elements.split('<').filter_map(|element| element.split_once('>')).map(|(_, text)| text.trim());
     let longest = texts.max_by_key(|text| text.len()).unwrap_or_default();
@@ -64,14 +64,14 @@ fn shown(failures: &[Failure]) -> String {
     lines.join("\n")
 }
 
-/// Whether a line is part of a panic's stack, which would push the message out.
+/// Whether a line belongs to a panic's backtrace, which would push the message out.
 fn is_frame(line: &str) -> bool {
     let line = line.trim_start();
     let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     line.starts_with("at /") || line.starts_with("at ./") || line.split_once(": ").is_some_and(|(n, _)| is_number(n))
 }
 
-/// An attribute of the element that `element` begins with, as it is written.
+/// An attribute of the element that `element` starts with, without unescaping.
 pub fn attribute<'a>(element: &'a str, name: &str) -> Option<&'a str> {
     let head = &element[..element.find('>')?];
     let marker = format!("{name}=\"");

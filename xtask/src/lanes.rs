@@ -1,4 +1,4 @@
-//! Two lanes of work: one in its order, and beside it what may run at any time.
+//! Two lanes of work: one that runs in order, and one whose work may run at any time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,10 +6,10 @@ use std::thread;
 
 use crate::output;
 
-/// Does all of `ordered` on this thread, one after the other. A second thread does `free` meanwhile, and this one helps when
-/// it is through. What is printed beside comes in one piece, between two pieces of this thread's work.
+/// Runs all of `ordered` on this thread, in order, while a second thread runs `free`. This thread helps with `free`
+/// when it has finished. The second thread's output is printed in one piece, between two pieces of this thread's work.
 ///
-/// Results are in the order in which work ended.
+/// Results are in order of completion.
 pub fn run<W: Sync, R: Send>(ordered: &[W], free: &[W], work: impl Fn(&W) -> R + Sync) -> Vec<R> {
     let (next, done, texts) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(String::new()));
     let next_free = || free.get(next.fetch_add(1, Ordering::Relaxed));
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn one_lane_keeps_its_order_and_the_other_runs_beside_it() {
-        // Neither lane gets past it alone.
+        // Neither lane passes the barrier alone.
         let both = Barrier::new(2);
         let (done, text) = output::kept(|| {
             run(&["one", "two", "three"], &["free", "last"], |&name| {

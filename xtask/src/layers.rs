@@ -1,5 +1,5 @@
-//! The layer rule: a crate uses only crates of lower layers. `docs::sizes` draws the table and checks docs/architecture.md
-//! against it.
+//! The layer rule: a crate uses only crates of lower layers. `docs::sizes` draws the table and checks
+//! docs/architecture.md against it.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use serde_json::Value;
 use crate::workspace::Workspace;
 use crate::{output, shell};
 
-/// Where a crate stands.
+/// A crate's place in the architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Below every layer: any crate may use it, and it uses none.
     Floor,
     /// May use every crate of a lower layer.
     Layer(u8),
-    /// An ordinary user of ONNX Runtime: may use only the crates named, and nobody uses it.
+    /// An ordinary user of ONNX Runtime: may use only the crates listed here, and no crate uses it.
     User(&'static [&'static str]),
     /// Development only: may use every layer, and is used only as a dev-dependency.
     Development,
@@ -45,7 +45,7 @@ pub const TABLE: [(&str, Place); 26] = [
     ("backend-directx", Place::Layer(5)),
     ("backend-hipgpu", Place::Layer(5)),
     ("umbrella", Place::Layer(6)),
-    // `doctor` reports what the driver loader tried, which runtimes it found and how sessions are routed (docs/adr/0002).
+    // `doctor` reports which drivers were tried, which runtimes were found and how sessions are routed (docs/adr/0002).
     ("cli", Place::User(&["disk-cache", "hip", "hipdnn", "options", "ort-ep-sys", "textgen", "umbrella"])),
     ("textgen", Place::User(&["options"])),
     ("migraphx-standin", Place::Development),
@@ -53,10 +53,10 @@ pub const TABLE: [(&str, Place); 26] = [
     ("testkit", Place::Development),
 ];
 
-/// `xtask` itself and the fuzz targets are development crates too, but not part of the table's picture.
+/// `xtask` and the fuzz targets are development crates too, but not part of the table's picture.
 const TOOLS: [&str; 2] = ["xtask", "fuzz"];
 
-/// The crates that are not for development only.
+/// All crates except those for development only.
 pub fn shipped() -> Vec<&'static str> {
     TABLE.iter().filter(|(_, place)| *place != Place::Development).map(|(name, _)| *name).collect()
 }
@@ -94,7 +94,7 @@ fn manifest_graph(metadata: &Value) -> (Vec<String>, Vec<Edge>) {
     for package in &packages {
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let (Some(from), Some(to)) = (package["name"].as_str(), dependency["name"].as_str()) else { continue };
-            // A crate may use itself in its tests, to switch a feature on.
+            // A crate may depend on itself in its tests, to enable a feature.
             if from != to && crates.iter().any(|name| name == to) && dependency["path"].is_string() {
                 edges.push(Edge { from: from.to_owned(), to: to.to_owned(), dev: dependency["kind"] == "dev" });
             }

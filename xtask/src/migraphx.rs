@@ -1,4 +1,4 @@
-//! The real MIGraphX from Debian's packages, with its `ref` target, which needs no GPU.
+//! Tests against the real MIGraphX from Debian's packages, with its `ref` target, which needs no GPU.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 use crate::{built, output, pytest, shell};
 
-/// The one suite that has it.
+/// The only suite that has MIGraphX.
 const SUITE: &str = "sid";
 
-/// What the C library and the `ref` target need. Their declared dependencies would bring all of ROCm, which only the
-/// `gpu` target uses.
+/// The packages that the C library and the `ref` target need. Their declared dependencies would pull in all of ROCm,
+/// which only the `gpu` target uses.
 const PACKAGES: [&str; 8] = [
     "libmigraphx-c3",
     "migraphx-tools",
@@ -30,8 +30,8 @@ const PACKAGES: [&str; 8] = [
 /// The `gpu` target, nine tenths of the size.
 const LEFT_OUT: [&str; 3] = ["*libmigraphx_device*", "*libmigraphx_gpu*", "*/share/*"];
 
-/// Unpacks what is missing and runs tests on it: those of `backend-migraphx` and of `textgen`, then those in ONNX Runtime from
-/// Python.
+/// Unpacks MIGraphX on first use and runs tests with it: those of `backend-migraphx` and `textgen`, then those in ONNX
+/// Runtime from Python.
 ///
 /// # Errors
 /// When a test fails. Packages that are not available here are a skip.
@@ -44,7 +44,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     let test = built::test(context.workspace, "backend-migraphx", "library")?;
     shell::run(migraphx.command(&test)?.env("AMDGPU_EP_TEST_MIGRAPHX", &library))?;
     context.stage()?;
-    // The other rows of the goldens have run in the step `rust`.
+    // The step `rust` has already run the other rows of the goldens.
     for (name, rows) in [("static_shapes", None), ("goldens", Some("migraphx"))] {
         let test = built::test(context.workspace, "textgen", name)?;
         let mut command = migraphx.command(&test)?;
@@ -72,7 +72,7 @@ struct Migraphx {
 }
 
 impl Migraphx {
-    /// Unpacks it where that has not been done yet.
+    /// Unpacks it on first use.
     ///
     /// # Errors
     /// Why it is not available here, in one line.
@@ -100,12 +100,12 @@ impl Migraphx {
     /// The C library.
     ///
     /// # Errors
-    /// When the packages do not hold it.
+    /// When the packages do not contain it.
     fn library(&self) -> Result<PathBuf> {
         self.userland.library("libmigraphx_c.so.3")
     }
 
-    /// A program that is started with these libraries. What it starts in turn is not.
+    /// A program that is started with these libraries. Its child processes do not use them.
     fn command(&self, program: &Path) -> Result<Command> {
         let loader = self.userland.loader(&self.own_folders())?;
         let mut command = shell::user_program(&loader[0]);
@@ -113,7 +113,7 @@ impl Migraphx {
         Ok(command)
     }
 
-    /// A script that is a Python interpreter with these libraries.
+    /// A script that starts a Python interpreter with these libraries.
     fn interpreter(&self, python: &Path) -> Result<PathBuf> {
         let script = self.folder.join("python");
         self.userland.interpreter(python, &script, &self.own_folders())?;

@@ -1,4 +1,4 @@
-//! Licences of the crates that are linked into what is shipped.
+//! Licences of the crates that are linked into shipped files.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -16,13 +16,13 @@ The libraries and the command contain the following packages, besides Rust's sta
 releases, LLVM's libunwind (Apache-2.0 WITH LLVM-exception). Each text is followed by those it covers.
 ";
 
-/// How the names of files with a licence begin.
+/// Prefixes of the names of licence files.
 const LICENCE_FILES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"];
 
-/// The licences of everything that `products` need at run time, and that is not ours.
+/// The licences of all third-party packages that `products` need at run time.
 ///
 /// # Errors
-/// When cargo cannot tell the packages, or a package's folder cannot be read.
+/// When cargo cannot list the packages, or a package's folder cannot be read.
 pub fn text(workspace: &Workspace, products: &[&str]) -> Result<String> {
     let mut metadata = shell::cargo(workspace.root());
     metadata.args(["metadata", "--format-version", "1", "--filter-platform", "x86_64-unknown-linux-gnu"]);
@@ -48,7 +48,7 @@ pub fn text(workspace: &Workspace, products: &[&str]) -> Result<String> {
     Ok(text)
 }
 
-/// The ids of the packages that are reached from `products` without tests and build scripts, in order of their names.
+/// The ids of the packages that are reachable from `products` without tests and build scripts, sorted by name.
 fn linked<'a>(metadata: &'a Value, products: &[&str]) -> BTreeSet<&'a str> {
     let nodes: HashMap<&str, &Value> =
         array(&metadata["resolve"]["nodes"]).filter_map(|node| Some((node["id"].as_str()?, node))).collect();

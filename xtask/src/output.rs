@@ -1,4 +1,4 @@
-//! What steps print: at once, or, where several run side by side, in one piece when one has ended.
+//! The output of steps: printed at once, or in one piece at the end if several steps run in parallel.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -9,20 +9,20 @@ thread_local! {
     static HERE: RefCell<Output> = const { RefCell::new(Output(None)) };
 }
 
-/// Where a thread's words go: to the terminal, or into a text that is kept.
+/// Where a thread's output goes: to the terminal, or into a buffer.
 #[derive(Clone)]
 pub struct Output(Option<Arc<Mutex<Vec<u8>>>>);
 
 impl Output {
-    /// This thread's. Threads that it starts have their own: give them a clone.
+    /// This thread's output. A new thread has its own: give it a clone.
     pub fn here() -> Self {
         HERE.with_borrow(Clone::clone)
     }
 
-    /// Passes bytes on to `terminal`, unless they are kept.
+    /// Writes bytes to the buffer, or to `terminal` if there is none.
     ///
     /// # Errors
-    /// The terminal takes no more.
+    /// When writing to the terminal fails.
     pub fn write(&self, bytes: &[u8], terminal: &mut impl Write) -> io::Result<()> {
         if let Some(kept) = &self.0 {
             kept.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
@@ -34,17 +34,17 @@ impl Output {
 
     /// Prints a line, or several, in one piece.
     pub fn say(&self, line: impl Display) {
-        // Nobody is left to be told that nobody listens.
+        // If stdout is closed, there is nowhere to report it.
         let _ = self.write(format!("{line}\n").as_bytes(), &mut io::stdout().lock());
     }
 }
 
-/// Prints a line where this thread's words go.
+/// Prints a line to this thread's output.
 pub fn say(line: impl Display) {
     Output::here().say(line);
 }
 
-/// Does `work` with what it prints kept: gives its result, and the text.
+/// Runs `work` with its output buffered; returns its result and the output.
 pub fn kept<R>(work: impl FnOnce() -> R) -> (R, String) {
     let text = Arc::default();
     let before = HERE.replace(Output(Some(Arc::clone(&text))));

@@ -15,18 +15,19 @@ use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 use crate::{built, junit, shell, stage};
 
-/// Test files whose names begin so run once, in the virtual environment's ONNX Runtime: no other has GenAI beside it, and
-/// terminals are the same with all of them.
+/// Test files with these prefixes run once, in the virtual environment's ONNX Runtime: only that one has GenAI, and
+/// terminals behave the same with all versions.
 const GENAI_SUITE: [&str; 4] = ["test_genai", "test_textgen", "test_demo_model", "test_chat"];
 
-/// Files whose tests run on the MIGraphX that they are given: the stand-in, or a real one.
+/// Files whose tests run on a configurable MIGraphX: the stand-in, or a real one.
 const MIGRAPHX_SUITE: [&str; 2] = ["test_migraphx", "test_genai_migraphx"];
 
-/// In how many parts the suite runs in releases between the oldest and the newest: each commit runs another part in each of
-/// them, and every test in one of them.
+/// The number of parts into which the suite is split for releases between the oldest and the newest. Each commit runs a
+/// different part in each of these releases, so every test runs in one of them.
 const PARTS: usize = 3;
 
-/// Runs the integration suite in ONNX Runtime `version`: as a whole in the oldest and the newest, else the part that is due.
+/// Runs the integration suite in ONNX Runtime `version`: all of it in the oldest and the newest, otherwise the part
+/// that is due.
 ///
 /// # Errors
 /// When a test fails.
@@ -67,7 +68,7 @@ fn file_name(path: &Path) -> Cow<'_, str> {
     path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default()
 }
 
-/// Runs sessions with `part`, a staged folder that has some of the backends.
+/// Runs sessions with `part`, a staged folder with some of the backends.
 ///
 /// # Errors
 /// When a test fails.
@@ -96,7 +97,7 @@ pub fn genai(context: &Context<'_>) -> Result<Outcome> {
 /// Runs hostile model folders through the command, Python and GenAI.
 ///
 /// # Errors
-/// When a folder does harm, or a run ends in anything but a result or a sentence.
+/// When a folder does harm, or a run ends in neither a result nor a readable message.
 pub fn hostile(context: &Context<'_>) -> Result<Outcome> {
     if !shell::succeeds("cc", &["--version"]) {
         return Ok(Outcome::Skipped("no C compiler (cc) to build the library that must not be loaded".into()));
@@ -134,12 +135,12 @@ pub fn without_gpu(context: &Context<'_>, interpreter: &Path, library: &Path) ->
     })
 }
 
-/// Runs sessions on the host driver whose kernels run under the wave simulator, as if for `target`.
+/// Runs sessions on the host driver with kernels under the wave simulator, as if for `target`.
 ///
 /// # Errors
 /// When a test fails.
 pub fn simulated(context: &Context<'_>, target: &str) -> Result<Outcome> {
-    // First: what is staged is built without the simulator, and each change of features builds the backend again.
+    // Stage first: the staged libraries lack the simulator, and each change of features rebuilds the backend.
     context.stage()?;
     let stage = stage::simulating(context.workspace)?;
     let files = ["simulated", "sessions", "capture", "weights"].map(|name| format!("tests/python/test_{name}.py"));
@@ -152,7 +153,7 @@ pub fn simulated(context: &Context<'_>, target: &str) -> Result<Outcome> {
     })
 }
 
-/// The test files whose names begin with one of these.
+/// The test files whose names begin with one of these prefixes.
 fn files(context: &Context<'_>, starts: &[&str]) -> Result<Vec<PathBuf>> {
     let tests = context.workspace.root().join("tests/python");
     let mut files = Vec::new();
@@ -168,7 +169,7 @@ fn files(context: &Context<'_>, starts: &[&str]) -> Result<Vec<PathBuf>> {
 }
 
 fn suite(context: &Context<'_>, name: &str, arrange: impl FnOnce(&mut Command)) -> Result<Outcome> {
-    // The SDK's example plugins are backends of the suites.
+    // The suites use the SDK's example plugins as backends.
     let (library, examples) = (context.stage()?.umbrella(), built::examples(context.workspace, "ort-ep")?);
     run(context.workspace, context.python()?, name, |pytest| {
         pytest.env("AMDGPU_EP_LIBRARY", library).env("AMDGPU_EP_TEST_EXAMPLES", examples);
@@ -176,7 +177,7 @@ fn suite(context: &Context<'_>, name: &str, arrange: impl FnOnce(&mut Command)) 
     })
 }
 
-/// Runs pytest from the repository root with what `arrange` adds, and counts its tests.
+/// Runs pytest from the repository root with the arguments that `arrange` adds, and counts its tests.
 ///
 /// # Errors
 /// When a test fails.
@@ -184,7 +185,7 @@ pub fn run(workspace: &Workspace, python: &Python, name: &str, arrange: impl FnO
     let results = workspace.target().join("test-results");
     fs::create_dir_all(&results).with_context(|| format!("cannot create {}", results.display()))?;
     let report = results.join(format!("{name}.xml"));
-    // What an earlier run wrote must not speak for one that did not come so far.
+    // A report of an earlier run must not be mistaken for this run's.
     let _ = fs::remove_file(&report);
     let mut pytest = shell::user_program(&python.interpreter);
     pytest
@@ -198,7 +199,7 @@ pub fn run(workspace: &Workspace, python: &Python, name: &str, arrange: impl FnO
     Ok(Counts::of(&report).map_or_else(|| Outcome::Passed(String::new()), Counts::outcome))
 }
 
-/// Every test has a process of its own, so tests can run side by side; more than a few would only wait for memory.
+/// Every test has its own process, so tests can run in parallel; more than a few would only wait for memory.
 pub fn workers() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(4)
 }
@@ -220,7 +221,7 @@ impl Counts {
         Some(Self { tests: number("tests")?, skipped: number("skipped")?, reason: reason.to_owned() })
     }
 
-    /// A suite in which nothing ran has not passed.
+    /// A suite without a test that ran has not passed.
     fn outcome(self) -> Outcome {
         match self {
             Self { tests, skipped, reason } if tests == skipped => Outcome::Skipped(reason),

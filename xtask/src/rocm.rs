@@ -1,5 +1,5 @@
-//! The real HIP runtimes from Debian's packages: the driver loader must take each of them, and ONNX Runtime must go on where
-//! they find no device.
+//! Tests with the real HIP runtimes from Debian's packages: the driver loader must load each of them, and ONNX Runtime
+//! must keep working when they find no device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,9 +21,10 @@ struct Userland {
     suites: &'static [&'static str],
     packages: &'static [&'static str],
     library: &'static str,
-    /// A target that this version's hiprtc knows, with its features where devices name them; 5.x aborts the process when given a newer one.
+    /// A target that this version's hiprtc supports, with its features if devices report them; 5.x aborts the process
+    /// for newer targets.
     rtc_arch: &'static str,
-    /// Targets that it compiles all our kernels for.
+    /// Targets for which it compiles all our kernels.
     kernel_targets: &'static [&'static str],
 }
 
@@ -57,12 +58,12 @@ const USERLANDS: [Userland; 3] = [
 /// The runtimes that are available here.
 pub struct Userlands {
     unpacked: Vec<(&'static Userland, PathBuf)>,
-    /// Their names, and why others are not there.
+    /// Their names, and why others are missing.
     notes: String,
 }
 
 impl Userlands {
-    /// Unpacks what is missing. A runtime that is not available is left out, with the reason in the notes.
+    /// Unpacks missing runtimes. A runtime that is not available is left out, with the reason in the notes.
     pub fn unpack(workspace: &Workspace) -> Self {
         let mirror = match debian::mirror() {
             Ok(mirror) => mirror,
@@ -92,7 +93,7 @@ impl Userlands {
     }
 }
 
-/// Runs the driver tests of the `hip` crate in each userland, and compiles the kernels that are due there.
+/// Runs the driver tests of the `hip` crate in each userland, and compiles the part of the kernels that is due.
 ///
 /// # Errors
 /// When a test fails. A userland that is not available here is a skip.
@@ -119,7 +120,7 @@ pub fn drivers(context: &Context<'_>) -> Result<Outcome> {
     })
 }
 
-/// Creates sessions of ONNX Runtime on each userland's runtime, which finds no device.
+/// Creates ONNX Runtime sessions on each userland's runtime, which finds no device.
 ///
 /// # Errors
 /// When a test fails. A userland that is not available here is a skip.
@@ -145,8 +146,8 @@ impl Userland {
         Ok(())
     }
 
-    /// The driver tests, and each target's kernels. The latter are jobs of their own: hiprtc compiles one text at a time in a
-    /// process, whatever the number of threads.
+    /// The driver tests, and each target's kernels. The latter are separate jobs: within a process, hiprtc compiles one
+    /// source at a time, regardless of the number of threads.
     fn jobs<'a>(&'a self, folder: &'a Path, driver: &'a Path, compilers: &'a Path, shard: Shard) -> Vec<Job<'a>> {
         let job = |test, kernel_target| Job { userland: self, folder, test, kernel_target, shard };
         let kernels = self.kernel_targets.iter().map(|&target| job(compilers, Some(target)));
@@ -159,9 +160,9 @@ struct Job<'a> {
     userland: &'a Userland,
     folder: &'a Path,
     test: &'a Path,
-    /// What to compile kernels for.
+    /// The target to compile kernels for.
     kernel_target: Option<&'static str>,
-    /// The part of the kernels.
+    /// The part of the kernels to compile.
     shard: Shard,
 }
 

@@ -1,4 +1,4 @@
-//! The Python side of the tests: a virtual environment, and older ONNX Runtime versions beside it.
+//! The tests' Python environment: a virtual environment, and older ONNX Runtime versions beside it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::{output, shell};
 /// Versions the integration suite runs in, oldest first; the last one is the virtual environment's own.
 pub const ORT_VERSIONS: [&str; 5] = ["1.24.4", "1.26.0", "1.28.0", "1.30.0", "1.31.1"];
 
-/// The release whose node tests the engine is measured by: it fits the newest of [`ORT_VERSIONS`] best.
+/// The ONNX release whose node tests measure the engine: it matches the newest of [`ORT_VERSIONS`] best.
 pub const ONNX_VERSION: &str = "1.22.0";
 
 /// The finished environment.
@@ -39,7 +39,7 @@ pub enum RuntimeSource {
     Unavailable(String),
 }
 
-/// Makes what is missing and returns the whole. Does nothing when all is in place.
+/// Creates the missing parts and returns the environment. Does nothing if it is complete.
 ///
 /// # Errors
 /// When Python is missing or too old, or when pip cannot install the requirements.
@@ -65,7 +65,8 @@ pub fn interpreter(workspace: &Workspace) -> Result<PathBuf> {
     environment(workspace, workspace.venv(), "requirements-dev.txt", "onnxruntime")
 }
 
-/// An environment of tools in `target/<folder>`, filled from `python/<requirements>`; `module` tells whether it is whole.
+/// An environment of tools in `target/<folder>`, installed from `python/<requirements>`; importing `module` checks that
+/// it works.
 ///
 /// # Errors
 /// As [`run`].
@@ -87,8 +88,7 @@ fn environment(workspace: &Workspace, folder: PathBuf, requirements: &str, modul
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
-    // Debian splits ensurepip off into python3-venv; an environment without pip, filled by the host's pip, does not
-    // need it.
+    // Debian moves ensurepip to python3-venv. An environment without pip, filled by the host's pip, does not need it.
     let mut venv = Command::new(&host.program);
     venv.args(["-m", "venv"]);
     if !shell::succeeds(&host.program, &["-c", "import ensurepip"]) {
@@ -151,7 +151,7 @@ fn runtime(workspace: &Workspace, interpreter: &Path, version: &'static str) -> 
     unpacked(interpreter, "onnxruntime", version, workspace.target().join("ort").join(version))
 }
 
-/// The folder with the ONNX package of [`ONNX_VERSION`], to be put on `PYTHONPATH`; fetched when it is not there.
+/// The folder with the ONNX package of [`ONNX_VERSION`], for `PYTHONPATH`; fetched on first use.
 ///
 /// # Errors
 /// When pip cannot install it.
@@ -164,7 +164,7 @@ pub fn node_tests(workspace: &Workspace, python: &Python) -> Result<PathBuf> {
     }
 }
 
-/// A package in a folder of its own under `target/third-party`; fetched when it is not there.
+/// A package in a separate folder under `target/third-party`; fetched on first use.
 ///
 /// # Errors
 /// When pip cannot install it.
@@ -185,7 +185,7 @@ fn unpacked(interpreter: &Path, package: &str, version: &str, folder: PathBuf) -
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
     let mut pip = pip_of(interpreter, &host_program());
-    // Packages in folders share the environment's numpy and protobuf: all of them accept these versions.
+    // Packages in folders share the environment's numpy and protobuf; all of them accept these versions.
     pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:", "--target"]);
     match shell::capture(pip.arg(&folder).arg(format!("{package}=={version}"))) {
         Ok(_) => {
@@ -209,7 +209,7 @@ fn pip_of(interpreter: &Path, host: &str) -> Command {
     pip
 }
 
-/// Says what a folder was filled from; written last, so a broken installation is rebuilt.
+/// Records what a folder was filled from. Written last, so that an incomplete installation is redone.
 struct Stamp {
     file: PathBuf,
     text: String,

@@ -1,4 +1,4 @@
-//! Suites that are too long for every run: each run takes one part, and the next commits take the others.
+//! Suites that take too long for every run: each run executes one part, and the next commits execute the others.
 
 use crate::shell;
 use crate::workspace::Workspace;
@@ -14,8 +14,8 @@ impl Shard {
     /// Everything at once.
     pub const WHOLE: Self = Self { part: 0, parts: 1 };
 
-    /// The part that is due at the checked-out commit; outside of a git checkout always the same one. `offset` tells suites
-    /// apart, so that they take different parts.
+    /// The part that is due at the checked-out commit; outside a git checkout always the same one. Different `offset`s
+    /// make suites run different parts.
     pub fn due(workspace: &Workspace, parts: usize, offset: usize) -> Self {
         let mut git = std::process::Command::new("git");
         let count = shell::capture(git.current_dir(workspace.root()).args(["rev-list", "--count", "HEAD"]));
@@ -33,12 +33,12 @@ impl Shard {
         self.parts > 1
     }
 
-    /// For a test program: `1/3`, counted from 0.
+    /// For a test program: `1/3`, where parts count from 0.
     pub fn variable(self) -> String {
         format!("{}/{}", self.part, self.parts)
     }
 
-    /// For the table, after other words: `; part 2 of 3`, nothing for the whole.
+    /// For the table, after other text: `; part 2 of 3`, or nothing for the whole.
     pub fn note(self) -> String {
         if self.is_part() { format!("; part {} of {}", self.part + 1, self.parts) } else { String::new() }
     }

@@ -1,4 +1,4 @@
-//! Running other programs: the command line is part of every error.
+//! Runs other programs; every error contains the command line.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -12,11 +12,11 @@ use anyhow::{Context, Result, bail};
 use crate::output::Output;
 use crate::stage;
 
-/// What proptest draws its cases from, so that two runs of one commit see the same ones.
+/// The seed of proptest's cases, so that two runs of one commit use the same ones.
 const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "20261115");
 
-/// The cargo that started us, so that a toolchain override stays in force. Property tests that it runs draw the same cases
-/// every time; set `PROPTEST_RNG_SEED` to look elsewhere and `PROPTEST_CASES` to look longer.
+/// The cargo that started us, so that a toolchain override stays in force. Its property tests use the same cases every
+/// time; set `PROPTEST_RNG_SEED` for other cases and `PROPTEST_CASES` for more.
 pub fn cargo(root: &Path) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -24,15 +24,15 @@ pub fn cargo(root: &Path) -> Command {
     if std::env::var_os(SEED.0).is_none() {
         command.env(SEED.0, SEED.1);
     }
-    // It sees a pipe, whatever its words end up on.
+    // It writes to a pipe even if the output ends up on a terminal.
     if io::stderr().is_terminal() {
         command.env("CARGO_TERM_COLOR", "always");
     }
     command
 }
 
-/// A program that sees the machine as a user's program does: `cargo run` puts its own build folders on the loader's
-/// path, where a test could find a library that was never staged.
+/// A program with a user's environment: `cargo run` adds its build folders to the loader's path, where a test could
+/// find a library that was never staged.
 pub fn user_program(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
@@ -66,12 +66,12 @@ pub fn succeeds(program: impl AsRef<OsStr>, arguments: &[&str]) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Runs `command` and passes on what it prints; a non-zero exit is an error that ends with the last of it.
+/// Runs `command` and passes on its output; a non-zero exit is an error with the last lines of the output.
 pub fn run(command: &mut Command) -> Result<()> {
     run_to_last_line(command).map(drop)
 }
 
-/// As [`run`]; returns the last line of its stdout that is not empty.
+/// As [`run`]; returns the last non-empty line of its stdout.
 pub fn run_to_last_line(command: &mut Command) -> Result<String> {
     let line = line_of(command);
     let to = Output::here();
@@ -83,7 +83,7 @@ pub fn run_to_last_line(command: &mut Command) -> Result<String> {
     Ok(said.back().cloned().unwrap_or_default())
 }
 
-/// Runs `command` to its end with its stdout read by `reader`, and passes on its stderr, whose last lines come back.
+/// Runs `command` to its end, lets `reader` read its stdout, and passes on its stderr, whose last lines are returned.
 fn read<T>(command: &mut Command, reader: impl FnOnce(ChildStdout) -> io::Result<T>) -> Result<(T, Tail, ExitStatus)> {
     let line = line_of(command);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -99,13 +99,13 @@ fn read<T>(command: &mut Command, reader: impl FnOnce(ChildStdout) -> io::Result
     Ok((said.with_context(unread)?, errors.with_context(unread)?, status))
 }
 
-/// Lines of each stream that are worth repeating when all is over, long after they were printed.
+/// The number of lines of each stream to repeat in an error, long after they were printed.
 const TAIL_LINES: usize = 25;
 
-/// The last lines of a stream that are not empty.
+/// The last non-empty lines of a stream.
 type Tail = VecDeque<String>;
 
-/// Copies a stream as it comes, also half a line: the dots of a test run say that it goes on.
+/// Copies a stream as it arrives, even partial lines: the dots of a test run show its progress.
 fn pass_on(from: impl Read, to: &Output, terminal: &mut impl Write) -> io::Result<Tail> {
     let (mut from, mut line, mut tail) = (BufReader::new(from), Vec::new(), Tail::new());
     loop {
@@ -126,7 +126,7 @@ fn pass_on(from: impl Read, to: &Output, terminal: &mut impl Write) -> io::Resul
     }
 }
 
-/// Moves a line, if it says anything, to the end of the tail.
+/// Moves a line to the end of the tail, unless it is empty.
 fn keep(tail: &mut Tail, line: &mut Vec<u8>) {
     let text = String::from_utf8_lossy(line).trim_end().to_owned();
     line.clear();
@@ -136,7 +136,7 @@ fn keep(tail: &mut Tail, line: &mut Vec<u8>) {
     }
 }
 
-/// Runs `command` and returns its stdout; a non-zero exit is an error that carries both streams.
+/// Runs `command` and returns its stdout; a non-zero exit is an error with both streams.
 pub fn capture(command: &mut Command) -> Result<String> {
     let line = line_of(command);
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{line}`"))?;
@@ -158,7 +158,7 @@ pub fn capture_stdout(command: &mut Command) -> Result<String> {
     Ok(said)
 }
 
-/// The executable of `package`'s target `name` in cargo's JSON messages.
+/// The executable of `package`'s target `name`, from cargo's JSON messages.
 pub fn executable(messages: &str, package: &str, name: &str) -> Option<PathBuf> {
     messages
         .lines()
@@ -168,7 +168,7 @@ pub fn executable(messages: &str, package: &str, name: &str) -> Option<PathBuf> 
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }
 
-/// The command as a person would type it: the program without its folder.
+/// The command as a user would type it: the program without its folder.
 fn line_of(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let words = std::iter::once(program.file_name().unwrap_or(program.as_os_str())).chain(command.get_args());
@@ -196,7 +196,7 @@ mod tests {
     fn property_tests_that_cargo_runs_draw_the_same_cases_every_time() {
         let command = cargo(Path::new("."));
         let given = command.get_envs().find(|(name, _)| *name == SEED.0).and_then(|(_, value)| value);
-        // Where the variable is set already, it is inherited.
+        // If the variable is already set, it is inherited.
         assert_eq!(given.is_some(), std::env::var_os(SEED.0).is_none());
     }
 

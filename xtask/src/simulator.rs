@@ -1,4 +1,5 @@
-//! The engine's operator tests on other devices than the host's own code: kernels under the wave simulator, hipDNN.
+//! The engine's operator tests with other implementations than the host code: kernels under the wave simulator, and
+//! hipDNN.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,16 +14,16 @@ use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 use crate::{built, output, shell};
 
-/// A target with waves of 32 lanes and one with 64, both with matrix instructions.
+/// One target with waves of 32 lanes and one with 64, both with matrix instructions.
 pub const TARGETS: [&str; 2] = ["gfx1100", "gfx942"];
 
-/// In how many parts the operator tests run on each of these devices: each commit runs another one.
+/// The number of parts into which the operator tests are split: each commit runs the next one.
 const PARTS: usize = 2;
 
-/// Runs the engine's operator tests on the simulated device, and says which primitives ran as kernels.
+/// Runs the engine's operator tests on the simulated device, and reports which primitives ran as kernels.
 ///
 /// # Errors
-/// When a test fails, or cargo does.
+/// When a test or cargo fails.
 pub fn operators(context: &Context<'_>, target: &str) -> Result<Outcome> {
     let offset = TARGETS.iter().position(|&known| known == target).unwrap_or_default();
     let shard = context.due(PARTS, offset);
@@ -33,10 +34,10 @@ pub fn operators(context: &Context<'_>, target: &str) -> Result<Outcome> {
     Ok(Outcome::Passed(report(&text) + &shard.note()))
 }
 
-/// Runs the engine's operator tests on the host device with every step offered to hipDNN, and says how many it ran.
+/// Runs the engine's operator tests on the host device, offers every step to hipDNN, and reports how many it ran.
 ///
 /// # Errors
-/// When a test fails, or cargo does.
+/// When a test or cargo fails.
 pub fn operators_by_hipdnn(context: &Context<'_>) -> Result<Outcome> {
     let shard = context.due(PARTS, 0);
     let counts = fresh_counts(context.workspace, "hipdnn")?;
@@ -49,7 +50,7 @@ pub fn operators_by_hipdnn(context: &Context<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{taken} of {steps} steps by hipDNN{}", shard.note())))
 }
 
-/// An empty file: tests append to it.
+/// Creates an empty file, which tests append to.
 fn fresh_counts(workspace: &Workspace, name: &str) -> Result<PathBuf> {
     let counts = workspace.target().join("test-results").join(format!("{name}.tsv"));
     if let Some(folder) = counts.parent() {
@@ -59,7 +60,7 @@ fn fresh_counts(workspace: &Workspace, name: &str) -> Result<PathBuf> {
     Ok(counts)
 }
 
-/// The program of the operator tests, with the names of those that are due.
+/// The program of the operator tests, with the names of the tests that are due.
 fn operator_tests(workspace: &Workspace, counts: &Path, shard: Shard) -> Result<Command> {
     let program = built::test(workspace, "exec", "ops")?;
     let mut tests = Command::new(&program);
@@ -72,7 +73,7 @@ fn operator_tests(workspace: &Workspace, counts: &Path, shard: Shard) -> Result<
     Ok(tests)
 }
 
-/// Prints a row for each primitive, and gives the sums.
+/// Prints a row for each primitive, and returns the totals.
 fn report(lines: &str) -> String {
     let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
     for line in lines.lines() {

@@ -1,7 +1,7 @@
 //! Builds the libraries and the command, and gives them the names they ship under.
 //!
-//! Cargo cannot put a hyphen into a library name, and ONNX Runtime GenAI looks for exactly `libamdgpu-ep.so`; so the
-//! build output is copied into a folder laid out like the shipped one.
+//! Cargo cannot put a hyphen into a library name, but ONNX Runtime GenAI looks for exactly `libamdgpu-ep.so`. So the
+//! build output is copied into a folder with the shipped layout.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,11 +37,11 @@ impl Profile {
 /// One staged file.
 struct Product {
     package: &'static str,
-    /// Cargo's kind of the target.
+    /// Cargo's target kind.
     kind: &'static str,
-    /// The name it ships under, without prefix and suffix of the platform.
+    /// The name it ships under, without the platform's prefix and suffix.
     name: &'static str,
-    /// The backend that it belongs to; what belongs to none is always there.
+    /// The backend that it belongs to; products without one are always included.
     backend: Option<&'static str>,
 }
 
@@ -91,13 +91,13 @@ impl Stage {
         plugins.map(|product| self.library(product.name)).collect()
     }
 
-    /// The libraries with hipDNN's interface.
+    /// The libraries that implement hipDNN's interface.
     pub fn hipdnn_libraries(&self) -> Vec<PathBuf> {
         let ours = self.products().filter(|product| product.name.starts_with("hipdnn_"));
         ours.map(|product| self.library(product.name)).collect()
     }
 
-    /// A staged library by the name it ships under, without prefix and suffix.
+    /// The path of a staged library by the name it ships under, without prefix and suffix.
     pub fn library(&self, name: &str) -> PathBuf {
         self.root.join("lib").join(library_file(name))
     }
@@ -107,7 +107,7 @@ impl Stage {
         self.root.join("bin").join(format!("amdgpu-ep{}", std::env::consts::EXE_SUFFIX))
     }
 
-    /// Where kernels lie that were compiled beforehand; there need not be any.
+    /// The folder for precompiled kernels, which may not exist.
     pub fn kernels(&self) -> PathBuf {
         self.root.join("lib/kernels")
     }
@@ -118,7 +118,7 @@ impl Stage {
         libraries.map(|product| self.library(product.name)).collect()
     }
 
-    /// The files that are shipped.
+    /// The shipped files.
     pub fn shipped(&self) -> impl Iterator<Item = Shipped> {
         self.products().map(|product| {
             let is_program = product.kind == "bin";
@@ -126,12 +126,12 @@ impl Stage {
         })
     }
 
-    /// The packages that are shipped.
+    /// The shipped packages.
     pub fn packages(&self) -> Vec<&'static str> {
         self.products().map(|product| product.package).collect()
     }
 
-    /// Copies what belongs to `backends` into `root`, as if it had been staged there with that choice.
+    /// Copies the files for `backends` into `root`, as if they had been staged there with that selection.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -149,7 +149,8 @@ impl Stage {
         self.root.join(if product.kind == "bin" { "bin" } else { "lib" }).join(product.file())
     }
 
-    /// Copies each product from where `source` says it is, and removes those that an earlier choice left behind.
+    /// Copies each product from the path that `source` returns, and removes those that an earlier selection left
+    /// behind.
     fn fill(&self, source: impl Fn(&Product) -> Result<PathBuf>) -> Result<()> {
         for product in PRODUCTS {
             let path = self.path(product);
@@ -163,7 +164,7 @@ impl Stage {
     }
 }
 
-/// A file that is shipped, and the package it is built from.
+/// A shipped file, and the package that it is built from.
 pub struct Shipped {
     pub package: &'static str,
     pub file: String,
@@ -197,7 +198,7 @@ pub fn run_into(workspace: &Workspace, profile: Profile, backends: &Backends, ro
     run_build(&mut build, backends, root)
 }
 
-/// Stages what `build`, a build command of cargo with a profile and a target, makes of the products.
+/// Runs `build`, a `cargo build` command with a profile and a target, for the products and stages them.
 ///
 /// # Errors
 /// When the build fails or a file cannot be written.
@@ -211,7 +212,7 @@ pub fn run_build(build: &mut Command, backends: &Backends, root: PathBuf) -> Res
     Ok(stage)
 }
 
-/// Builds the stand-in for MIGraphX and gives it MIGraphX's name, in a folder of its own: it is for tests only.
+/// Builds the stand-in for MIGraphX and gives it MIGraphX's name, in a separate folder: it is for tests only.
 ///
 /// # Errors
 /// When the build fails or the file cannot be written.
@@ -226,7 +227,7 @@ pub fn stand_in(workspace: &Workspace) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Stages everything under `target/simulate`, with a hip backend that runs kernels under the wave simulator: it is for tests
+/// Stages everything under `target/simulate`, with a hip backend that runs kernels under the wave simulator. For tests
 /// only.
 ///
 /// # Errors
@@ -242,8 +243,8 @@ pub fn simulating(workspace: &Workspace) -> Result<Stage> {
     Ok(stage)
 }
 
-/// Has `build` choose the products, and report as JSON. What is chosen together shares its dependencies; alone, a package
-/// would have some of them built again with fewer features.
+/// Makes `build` select the products and report as JSON. Packages that are built together share their dependencies.
+/// Built alone, a package would rebuild some of them with fewer features.
 fn with_products<'b>(build: &'b mut Command, backends: &Backends) -> &'b mut Command {
     for product in products(backends) {
         build.args(["--package", product.package]);
@@ -251,7 +252,7 @@ fn with_products<'b>(build: &'b mut Command, backends: &Backends) -> &'b mut Com
     build.args(["--message-format", "json-render-diagnostics"])
 }
 
-/// The products that are there with these backends.
+/// The products for these backends.
 fn products(backends: &Backends) -> impl Iterator<Item = &'static Product> {
     PRODUCTS.iter().filter(|product| backends.include(product.backend))
 }
@@ -260,7 +261,7 @@ fn library_file(name: &str) -> String {
     if cfg!(windows) { format!("{name}.dll") } else { format!("lib{name}{}", std::env::consts::DLL_SUFFIX) }
 }
 
-/// The file cargo reports for `product` in its JSON messages.
+/// The file that cargo reports for `product` in its JSON messages.
 fn artifact(messages: &str, product: &Product) -> Option<PathBuf> {
     let suffix = if product.kind == "bin" { std::env::consts::EXE_SUFFIX } else { std::env::consts::DLL_SUFFIX };
     messages
@@ -275,13 +276,13 @@ fn artifact(messages: &str, product: &Product) -> Option<PathBuf> {
         .find(|file| file.to_string_lossy().ends_with(suffix))
 }
 
-/// Whether a message of cargo is about this package.
+/// Whether a cargo message is about this package.
 pub fn is_package(message: &Value, name: &str) -> bool {
     let manifest = message["manifest_path"].as_str().map(Path::new);
     manifest.and_then(Path::parent).is_some_and(|folder| folder.ends_with(name))
 }
 
-/// A process that has the old file loaded keeps it: the new one takes its name in one step.
+/// Replaces the file in one step. A process that has the old file loaded keeps it.
 pub fn copy_atomically(from: &Path, to: &Path) -> Result<()> {
     let Some(folder) = to.parent() else { bail!("{} has no parent folder", to.display()) };
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;

@@ -1,4 +1,5 @@
-//! What a staged library exports and needs. A plugin that linked a GPU runtime would not load on other machines.
+//! Checks what a staged library exports and needs. A plugin linked against a GPU runtime would not load on other
+//! machines.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,19 +17,19 @@ use crate::stage::Stage;
 const SYSTEM_LIBRARIES: [&str; 6] =
     ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"];
 
-/// Prefixes of the libraries that we load at run time only.
+/// Symbol prefixes of the libraries that we load only at run time.
 const RUN_TIME_PREFIXES: [&str; 6] = ["hip", "cu", "Ort", "nvrtc", "hsa", "roc"];
 
 const PLUGIN_EXPORTS: [&str; 2] = ["CreateEpFactories", "ReleaseEpFactory"];
 
-/// The umbrella's: a process vouches for session options with the third, and learns a session's backend from the fourth.
+/// The umbrella's exports: the third marks session options as trusted, and the fourth returns a session's backend.
 const UMBRELLA_EXPORTS: [&str; 4] =
     ["CreateEpFactories", "ReleaseEpFactory", "amdgpu_ep_trust_options", "amdgpu_ep_last_backend"];
 
-/// Where hipDNN's entry points are declared, one a line: `method = symbol(arguments) -> result;`.
+/// The declarations of hipDNN's entry points, one per line: `method = symbol(arguments) -> result;`.
 const HIPDNN_ENTRY_POINTS: &str = include_str!("../../crates/hipdnn/src/sys/entry_points.rs");
 
-/// The functions that a library with hipDNN's interface exports.
+/// The functions that a library with hipDNN's interface must export.
 pub fn hipdnn_exports() -> Vec<&'static str> {
     let symbol = |line: &'static str| line.split_once(" = ")?.1.split_once('(').map(|(symbol, _)| symbol);
     HIPDNN_ENTRY_POINTS.lines().filter_map(symbol).filter(|symbol| symbol.starts_with("hipdnn")).collect()
@@ -40,14 +41,14 @@ pub struct Interface {
     pub exports: BTreeSet<String>,
     pub undefined: BTreeSet<String>,
     pub needed: BTreeSet<String>,
-    /// The newest version of glibc that a symbol is taken from, as major and minor number.
+    /// The newest glibc version that a symbol needs, as major and minor number.
     pub glibc: Option<(u32, u32)>,
 }
 
 /// Checks every staged library.
 ///
 /// # Errors
-/// Lists every export, undefined symbol and needed library that should not be there.
+/// Lists every unexpected export, undefined symbol and needed library.
 pub fn run(stage: &Stage) -> Result<()> {
     let mut faults = Vec::new();
     let hipdnn = hipdnn_exports();
@@ -70,10 +71,10 @@ pub fn run(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// The interface of a file.
+/// Reads the interface of a file.
 ///
 /// # Errors
-/// When the file can't be read, or is no 64-bit ELF file.
+/// When the file can't be read, or is not a 64-bit ELF file.
 pub fn read(path: &Path) -> Result<Interface> {
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     interface(&bytes).with_context(|| format!("cannot parse {}", path.display()))
@@ -126,7 +127,7 @@ fn interface(bytes: &[u8]) -> Result<Interface> {
     Ok(interface)
 }
 
-/// The numbers of `GLIBC_2.34`; `None` for versions of other libraries. A third number is of very old ones only.
+/// The numbers of `GLIBC_2.34`; `None` for versions of other libraries. Only very old versions have a third number.
 fn glibc_version(name: &str) -> Option<(u32, u32)> {
     let mut numbers = name.strip_prefix("GLIBC_")?.split('.').map(|number| number.parse().ok());
     Some((numbers.next()??, numbers.next()??))

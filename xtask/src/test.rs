@@ -17,21 +17,21 @@ use crate::{
     output, pytest, rocm, shell, simulator, symbols, third_party, valgrind, wheel,
 };
 
-/// Fits a log viewer; longer notes are wrapped.
+/// The width of a log viewer; longer notes are wrapped.
 const TABLE_WIDTH: u16 = 120;
 
-/// How a step ended when nothing is wrong.
+/// How a step ended if nothing failed.
 pub enum Outcome {
-    /// With a note for the table; may be empty.
+    /// With a note for the table, which may be empty.
     Passed(String),
     /// It could not run here, for this reason.
     Skipped(String),
 }
 
-/// What the steps share: made once, by whichever step needs it first.
+/// State that the steps share, created by the first step that needs it.
 pub struct Context<'a> {
     pub workspace: &'a Workspace,
-    /// Whether suites run as a whole that otherwise run in parts.
+    /// Whether suites that are otherwise split into parts run in full.
     pub is_whole: bool,
     stage: Shared<Stage>,
     python: Shared<Python>,
@@ -43,7 +43,7 @@ impl<'a> Context<'a> {
         Self { workspace, is_whole, stage: Shared::default(), python: Shared::default(), userlands: Shared::default() }
     }
 
-    /// The part of a suite that is due, of so many; `offset` makes suites take different ones.
+    /// The part of a suite that is due, of `parts`; different `offset`s make suites run different parts.
     pub fn due(&self, parts: usize, offset: usize) -> Shard {
         if self.is_whole { Shard::WHOLE } else { Shard::due(self.workspace, parts, offset) }
     }
@@ -61,7 +61,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Something that is made by one step while others that need it wait; a failure is not remembered.
+/// A value that one step makes while others that need it wait; a failure is not remembered.
 struct Shared<T> {
     made: OnceLock<T>,
     making: Mutex<()>,
@@ -89,11 +89,11 @@ type Run = Box<dyn Fn(&Context<'_>) -> Result<Outcome> + Sync>;
 struct Step {
     name: String,
     about: &'static str,
-    /// What it takes on two processors that do nothing else, with what it builds.
+    /// Its duration on two otherwise idle processors, including builds.
     budget: Duration,
-    /// It leaves what cargo builds for others as it is, and may run beside any other step.
+    /// It does not disturb cargo's build output for others, so it may run in parallel with any other step.
     is_free: bool,
-    /// It runs only where it is named, or everything is asked for.
+    /// It runs only if it is named, or if everything is requested.
     is_long: bool,
     run: Run,
 }
@@ -244,14 +244,14 @@ fn steps() -> Vec<Step> {
     steps
 }
 
-/// Prints the steps in the order of the table.
+/// Prints the steps in table order.
 pub fn list() {
     for step in steps() {
         println!("{:<12} {}", step.name, step.about);
     }
 }
 
-/// Whether there is a step of this name.
+/// Whether there is a step with this name.
 pub fn has_step(name: &str) -> bool {
     steps().iter().any(|step| step.name == name)
 }
@@ -264,8 +264,8 @@ struct Row {
     budget: Duration,
 }
 
-/// Runs the steps named by `only` (all when empty), every one even when another one failed: one after the other, with the
-/// free ones beside them. Suites that run in parts run the one that is due, or everything if `is_whole`.
+/// Runs the steps named by `only` (all when empty), even if another step fails: one after the other, with the free ones
+/// in parallel. Suites that are split into parts run the one that is due, or everything if `is_whole`.
 ///
 /// # Errors
 /// When `only` names no step, or when a step failed.
@@ -291,7 +291,7 @@ pub fn run(workspace: &Workspace, only: &[String], is_whole: bool) -> Result<()>
     if let Some(note) = slow(&rows) {
         println!("\n{note}");
     }
-    // Where a log ends is where it is read first.
+    // Repeat failures at the end of the log, where people look first.
     let failed: Vec<(&str, &anyhow::Error)> =
         rows.iter().filter_map(|row| Some((row.name.as_str(), row.outcome.as_ref().err()?))).collect();
     for (name, error) in &failed {
@@ -336,18 +336,19 @@ fn cargo(context: &Context<'_>, arguments: &[&str], environment: &[(&str, &str)]
     shell::run(&mut command).map(|()| Outcome::Passed(String::new()))
 }
 
-/// Tests find the staged libraries and the Python environment under `target/`, so both are made first.
+/// Tests expect the staged libraries and the Python environment under `target/`, so make both first.
 fn rust_tests(context: &Context<'_>) -> Result<Outcome> {
     context.stage()?;
     context.python()?;
     if shell::succeeds("cargo-nextest", &["nextest", "--version"]) {
-        // Its place is in .config/nextest.toml.
+        // Its path is set in .config/nextest.toml.
         let report = context.workspace.target().join("nextest/default/junit.xml");
         let _ = fs::remove_file(&report);
         let ran = cargo(context, &["nextest", "run", "--workspace"], &[]).map(drop);
         junit::explained(ran, &report).map(|()| Outcome::Passed(String::new()))
     } else {
-        // `cargo test --examples` would build the example plugins as test programs, not as the libraries tests load.
+        // `cargo test --examples` would build the example plugins as test programs, not as the libraries that tests
+        // load.
         cargo(context, &["build", "--workspace", "--examples"], &[])?;
         cargo(context, &["test", "--workspace", "--lib", "--bins", "--tests"], &[])
             .map(|_| Outcome::Passed("cargo-nextest is not installed: ran with cargo test, without time limits".into()))
@@ -365,7 +366,7 @@ fn deny(context: &Context<'_>) -> Result<Outcome> {
         return Ok(Outcome::Skipped("cargo-deny is not installed (cargo install --locked cargo-deny)".into()));
     }
     cargo(context, &["deny", "check", "bans", "licenses", "sources"], &[])?;
-    // The advisories come from a database on the network; everything else does not need it.
+    // The advisories come from a database on the network; the other checks work offline.
     let mut advisories = shell::cargo(context.workspace.root());
     match shell::capture(advisories.args(["deny", "check", "advisories"])) {
         Ok(_) => Ok(Outcome::Passed(String::new())),

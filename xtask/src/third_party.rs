@@ -1,4 +1,4 @@
-//! Somebody else's plugin as a backend of the umbrella: OpenVINO's, from PyPI, which computes on the CPU.
+//! A third-party plugin as a backend of the umbrella: OpenVINO's, from PyPI, which runs on the CPU.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use crate::stage::Stage;
 use crate::test::Outcome;
 use crate::workspace::Workspace;
 
-/// AMD's provider inside of an ONNX Runtime of its own.
+/// A build of ONNX Runtime that includes AMD's own provider.
 const LEGACY: (&str, &str) = ("onnxruntime-migraphx", "1.27.1");
 
 const PACKAGE: &str = "onnxruntime-ep-openvino";
@@ -47,10 +47,11 @@ pub fn run(workspace: &Workspace, python: &Python, stage: &Stage) -> Result<Outc
     Ok(Outcome::Passed(format!("{PACKAGE} {VERSION} in ONNX Runtime {}", versions.join(", "))))
 }
 
-/// Fetches an ONNX Runtime with AMD's provider inside, and generates text with it: ours, then that one, then the CPU.
+/// Fetches an ONNX Runtime that includes AMD's provider, and checks that text generation prefers ours, then AMD's, then
+/// the CPU.
 ///
 /// # Errors
-/// When the order or a token is wrong. A package or a model that is not available here is a skip.
+/// When the provider order or a token is wrong. A package or a model that is not available here is a skip.
 pub fn legacy(workspace: &Workspace, python: &Python, stage: &Stage) -> Result<Outcome> {
     let (package, version) = LEGACY;
     let folder = match setup::third_party(workspace, python, package, version) {

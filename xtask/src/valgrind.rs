@@ -1,6 +1,6 @@
-//! Memory errors and leaks over register, run, unregister, as valgrind sees them.
+//! Checks register, run and unregister for memory errors and leaks with valgrind.
 //!
-//! ONNX Runtime has findings of its own; only a record with a frame in one of our libraries counts.
+//! valgrind also reports ONNX Runtime's own errors; only a record with a frame in one of our libraries counts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::{built, output, shell};
 
 const OUR_LIBRARIES: [&str; 3] = ["libamdgpu-ep.so", "libhip-backend.so", "libhip-host.so"];
 
-/// Leaks that may be somebody's intention: reachable at exit, or held by an interior pointer.
+/// Leaks that may be intentional: reachable at exit, or held by an interior pointer.
 const NOT_AN_ERROR: [&str; 2] = ["Leak_StillReachable", "Leak_PossiblyLost"];
 
 /// Runs testkit's `ort_cycle` under valgrind.
@@ -32,7 +32,8 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     let mut valgrind = shell::user_program("valgrind");
     valgrind
         .current_dir(context.workspace.root())
-        // A library is unmapped before the leak search at exit: without its debug information the frames would be nameless.
+        // Libraries are unmapped before the leak search at exit: without kept debug information, their frames would
+        // have no names.
         .args(["--quiet", "--leak-check=full", "--keep-debuginfo=yes", "--num-callers=40", "--xml=yes"])
         .arg(format!("--xml-file={}", report.display()))
         .arg(&program)
@@ -77,9 +78,9 @@ fn install() -> Result<(), String> {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Record {
     kind: String,
-    /// What valgrind says about it; without the running numbers, so that equal records are equal.
+    /// valgrind's description, without the running numbers, so that equal records compare equal.
     what: String,
-    /// One line a frame: `function (object) file:line`.
+    /// One line per frame: `function (object) file:line`.
     stack: String,
 }
 

@@ -1,4 +1,4 @@
-//! The Python package: packed from a staged folder, and checked as users get it.
+//! The Python package: packed from a staged folder, and tested as users install it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 use crate::{notices, pytest, setup, shell, symbols};
 
-/// Packs a staged folder into a wheel in `folder`, tagged with the oldest glibc that its files run on, and gives its path.
+/// Packs a staged folder into a wheel in `folder`, tagged with the oldest glibc that its files run on, and returns its
+/// path.
 ///
 /// # Errors
 /// When a file cannot be read or written.
@@ -43,7 +44,7 @@ pub fn pack(workspace: &Workspace, interpreter: &Path, stage: &Stage, folder: &P
     Ok(PathBuf::from(wheel.trim()))
 }
 
-/// Packs the staged libraries as they are, and checks the wheel: what is shipped differs in its profile and its linker only.
+/// Packs the staged libraries as they are, and checks the wheel: shipped files differ only in their profile and linker.
 ///
 /// # Errors
 /// As [`pack`] and [`check`].
@@ -54,7 +55,7 @@ pub fn step(context: &Context<'_>) -> Result<Outcome> {
     check(context.workspace, python, &wheel, &Backends::all())
 }
 
-/// Installs a wheel with these backends into empty environments and uses it as its README says.
+/// Installs a wheel with these backends into empty environments and uses it as described in its README.
 ///
 /// # Errors
 /// When a test fails.
@@ -66,10 +67,10 @@ pub fn check(workspace: &Workspace, python: &setup::Python, wheel: &Path, backen
     })
 }
 
-/// Packs part of what is staged, and looks at the files in the wheel.
+/// Packs a part of the staged files, and checks the list of files in the wheel.
 ///
 /// # Errors
-/// When the wheel lacks a file, or has one too many.
+/// When the wheel lacks a file, or has an unexpected one.
 pub fn check_part(context: &Context<'_>, part: &Stage) -> Result<Outcome> {
     let python = context.python()?;
     let wheel = pack(context.workspace, &python.interpreter, part, &part.root.join("wheel"))?;

@@ -1,4 +1,4 @@
-//! Jobs side by side, one for each processor.
+//! Runs jobs in parallel, one per processor.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-/// Does all jobs, as many at a time as there are processors; results are in the order of jobs.
+/// Runs all jobs, as many at a time as there are processors; results are in the order of the jobs.
 ///
 /// # Errors
 /// When a thread ended early.

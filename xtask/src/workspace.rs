@@ -1,8 +1,8 @@
-//! Where things lie in the repository.
+//! Paths in the repository.
 
 use std::path::{Path, PathBuf};
 
-/// The repository root and the places under it that the commands share.
+/// The repository root and the paths below it that the commands share.
 pub struct Workspace {
     root: PathBuf,
 }
@@ -14,7 +14,7 @@ impl Workspace {
         Self { root: manifest.parent().unwrap_or(manifest).to_path_buf() }
     }
 
-    /// Another one, for tests.
+    /// A workspace in another folder, for tests.
     #[cfg(test)]
     pub fn at(root: PathBuf) -> Self {
         Self { root }
@@ -24,7 +24,8 @@ impl Workspace {
         &self.root
     }
 
-    /// What the commands make. Fixed even when `CARGO_TARGET_DIR` moves cargo's own output, so that tests find it.
+    /// The output folder of the commands. Fixed even if `CARGO_TARGET_DIR` moves cargo's own output, so that tests find
+    /// it.
     pub fn target(&self) -> PathBuf {
         self.root.join("target")
     }
@@ -37,7 +38,7 @@ impl Workspace {
         self.root.join(relative)
     }
 
-    /// `path` as a person would type it from the repository root.
+    /// `path` as a user would type it from the repository root.
     pub fn relative(&self, path: &Path) -> String {
         path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
     }

@@ -1,5 +1,5 @@
-//! Lines of a crate that tests run, out of a report in the format of lcov. Tests that stand in the sources do not count: they run
-//! all of their own lines.
+//! Counts the lines of a crate that tests run, from an lcov report. Tests inside the sources do not count: they run all
+//! of their own lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace::Workspace;
 
-/// The lines of a crate that have code, and those of them that tests run.
+/// The number of lines of a crate that have code, and how many of them tests run.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Lines {
     pub name: String,
@@ -19,7 +19,7 @@ pub struct Lines {
 
 impl Lines {
     pub fn percent(&self) -> f64 {
-        // Counts of lines are far below the limit of exact numbers.
+        // Line counts are far below the limit of exact integers.
         #[allow(clippy::cast_precision_loss)]
         let (lines, covered) = (self.lines.max(1) as f64, self.covered as f64);
         100.0 * covered / lines
@@ -31,7 +31,7 @@ impl Lines {
     }
 }
 
-/// The lines of the crate `name`; none where it has no code on this platform.
+/// The lines of the crate `name`; `None` if it has no code on this platform.
 ///
 /// # Errors
 /// When a source cannot be read.
@@ -57,7 +57,7 @@ pub fn of(workspace: &Workspace, report: &str, name: &str) -> Result<Option<Line
     Ok((counted.lines > 0).then_some(counted))
 }
 
-/// Files of a report, and how often each of their lines was run.
+/// The files of a report, with the execution count of each line.
 fn files_of(report: &str) -> Vec<(PathBuf, BTreeMap<usize, u64>)> {
     let mut files = Vec::new();
     for line in report.lines() {
@@ -73,7 +73,7 @@ fn files_of(report: &str) -> Vec<(PathBuf, BTreeMap<usize, u64>)> {
     files
 }
 
-/// The line at which the tests at the foot of a source begin; one beyond all lines where there are none.
+/// The line where the tests at the end of a source file begin; one past the last line if there are none.
 fn tests_begin_at(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let begin = lines
@@ -82,7 +82,7 @@ fn tests_begin_at(text: &str) -> usize {
     begin.map_or(usize::MAX, |index| index + 1)
 }
 
-/// Modules of a source that are compiled for tests only, as files without their extension.
+/// The modules of a source file that are compiled only for tests, as paths without extension.
 fn test_files<'a>(file: &'a Path, text: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
     let folder = match file.file_stem().and_then(|stem| stem.to_str()) {
         Some("lib" | "main" | "mod") | None => file.parent().unwrap_or(file).to_owned(),

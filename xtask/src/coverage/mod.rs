@@ -1,5 +1,5 @@
-//! Which lines of the shipped crates the tests run: an instrumented build in a folder of its own, the tests in Rust, and the Python
-//! suite in the newest ONNX Runtime on the staged libraries of that build.
+//! Measures which lines of the shipped crates the tests run. It makes an instrumented build in a separate folder, then
+//! runs the Rust tests, and the Python suite in the newest ONNX Runtime with the staged libraries of that build.
 
 mod lines;
 mod tools;
@@ -19,10 +19,10 @@ use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 use crate::{junit, layers, output, pytest, shell};
 
-/// The least share of lines, in percent, that tests run of each shipped crate.
+/// The minimum line coverage of each shipped crate, in percent.
 const FLOOR: f64 = 80.0;
 
-/// Crates with a lower floor, and what keeps their other lines from running in tests.
+/// Crates with a lower minimum, and why tests cannot run their other lines.
 const EXCEPTIONS: [(&str, f64, &str); 2] = [
     ("hip", 70.0, "hipBLASLt, hiprtc and modules are there only with the libraries of a GPU"),
     ("hipdnn-cudnn", 60.0, "most of what it hands to cuDNN is made only where there is a cuDNN"),
@@ -32,10 +32,10 @@ fn floor(name: &str) -> f64 {
     EXCEPTIONS.iter().find(|(exception, ..)| *exception == name).map_or(FLOOR, |&(_, floor, _)| floor)
 }
 
-/// The command: prints the table, or the same as JSON and nothing else.
+/// The command: prints the table, or only JSON.
 ///
 /// # Errors
-/// When the build fails, or a crate is below the floor.
+/// When the build fails, or a crate is below its minimum.
 pub fn command(workspace: &Workspace, is_json: bool) -> Result<()> {
     if !is_json {
         let python = setup::run(workspace)?;
@@ -66,9 +66,9 @@ pub fn step(context: &Context<'_>) -> Result<Outcome> {
 }
 
 enum Measured {
-    /// It could not be measured here, for this reason.
+    /// Coverage could not be measured here, for this reason.
     Skipped(String),
-    /// Every shipped crate, and what went wrong beside.
+    /// Every shipped crate, and problems to mention beside the results.
     Crates(Vec<Lines>, Vec<String>),
 }
 
@@ -79,7 +79,8 @@ fn measure(workspace: &Workspace, python: &Python) -> Result<Measured> {
     };
     build.forget_runs()?;
     let stage = stage::run_build(build.cargo().arg("build"), &Backends::all(), build.folder().join("stage"))?;
-    // The plain steps judge the tests. Here a test may also fail because instrumented code allocates, takes longer or writes files.
+    // The regular steps judge the tests. Here a test may also fail because instrumented code allocates, is slower or
+    // writes files.
     let mut notes = Vec::new();
     for (name, ran) in
         [("Rust", rust_tests(&build, &stage)), ("Python", python_tests(workspace, python, &build, &stage))]
@@ -100,7 +101,7 @@ fn rust_tests(build: &Instrumented<'_>, stage: &Stage) -> Result<()> {
     }
     let mut tests = build.cargo();
     tests.args(["nextest", "run", "--workspace", "--exclude", "xtask"]).env("AMDGPU_EP_TEST_STAGE", &stage.root);
-    // A few cases of each property reach the lines that all of them reach.
+    // A few cases of each property cover the same lines as all of them.
     tests.env("PROPTEST_CASES", "32");
     junit::explained(shell::run(&mut tests), &build.folder().join("nextest/default/junit.xml"))
 }
@@ -120,7 +121,7 @@ fn python_tests(workspace: &Workspace, python: &Python, build: &Instrumented<'_>
     pytest::run(workspace, python, "coverage", arrange).map(|_| ())
 }
 
-/// Prints the table; the note of the step where every crate is at the floor or above it.
+/// Prints the table, and returns the step's note if every crate reaches its minimum.
 fn judge(crates: &[Lines], notes: &[String]) -> Result<String> {
     output::say(format_args!("\n{}", table(crates).trim_fmt()));
     for (name, floor, reason) in EXCEPTIONS {
@@ -143,7 +144,7 @@ fn judge(crates: &[Lines], notes: &[String]) -> Result<String> {
     Ok(note)
 }
 
-/// Whether every crate is at the floor or above it.
+/// Checks that every crate reaches its minimum.
 fn hold(crates: &[Lines]) -> Result<()> {
     let below: Vec<String> = crates
         .iter()

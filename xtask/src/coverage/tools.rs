@@ -1,4 +1,4 @@
-//! An instrumented build: cargo-llvm-cov, LLVM's tools beside the compiler, and a folder for what they make.
+//! The instrumented build: cargo-llvm-cov, the LLVM tools of the toolchain, and a separate target folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::{output, shell};
 const TOOL: &str = "cargo-llvm-cov";
 const TOOL_VERSION: &str = "0.9.1";
 
-/// What tells instrumented programs where to write.
+/// The environment variable that tells instrumented programs where to write their profiles.
 const PROFILE: &str = "LLVM_PROFILE_FILE";
 
 pub struct Instrumented<'a> {
@@ -22,10 +22,10 @@ pub struct Instrumented<'a> {
 }
 
 impl<'a> Instrumented<'a> {
-    /// Installs what is missing.
+    /// Installs missing tools.
     ///
     /// # Errors
-    /// Why it cannot be had here.
+    /// Why the tools are not available here.
     pub fn new(workspace: &'a Workspace) -> Result<Self> {
         llvm_tools()?;
         let mut build = Self { workspace, tool: tool(workspace)?, environment: settings(workspace) };
@@ -37,38 +37,38 @@ impl<'a> Instrumented<'a> {
         Ok(build)
     }
 
-    /// Where it lies: apart from the plain build, which would be made again otherwise.
+    /// The build folder. It is separate so that the regular build stays valid.
     pub fn folder(&self) -> PathBuf {
         folder(self.workspace)
     }
 
-    /// Cargo, building instrumented programs.
+    /// A cargo command that builds instrumented programs.
     pub fn cargo(&self) -> Command {
         let mut cargo = shell::cargo(self.workspace.root());
         cargo.envs(self.environment.iter().map(|(name, value)| (name, value)));
         cargo
     }
 
-    /// What programs of the build need to know.
+    /// The environment variables that programs of the build need at run time.
     pub fn at_run_time(&self) -> impl Iterator<Item = (&str, &str)> {
         self.environment.iter().filter(|(name, _)| name == PROFILE).map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Removes what earlier runs wrote down.
+    /// Removes the profiles of earlier runs.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// When they cannot be removed.
     pub fn forget_runs(&self) -> Result<()> {
         shell::run(self.tool().args(["clean", "--profraw-only"]))
     }
 
-    /// Which lines were run, in the format of lcov.
+    /// The coverage of all runs in lcov format.
     ///
     /// # Errors
     /// When the tool fails.
     pub fn report(&self) -> Result<String> {
         let file = self.folder().join("lcov.info");
-        // A process that was killed may have left half a file.
+        // A killed process may have left a truncated profile, so only fail if all profiles are bad.
         shell::run(self.tool().args(["report", "--failure-mode", "all", "--lcov", "--output-path"]).arg(&file))?;
         fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
     }
@@ -87,18 +87,18 @@ fn folder(workspace: &Workspace) -> PathBuf {
 
 fn settings(workspace: &Workspace) -> Vec<(String, String)> {
     let folder = folder(workspace).display().to_string();
-    // Neither is needed to count lines, and together they are most of the folder's size.
+    // Line counts need neither debug information nor incremental builds, which would be most of the folder's size.
     let settings =
         [("CARGO_TARGET_DIR", folder.as_str()), ("CARGO_PROFILE_DEV_DEBUG", "0"), ("CARGO_INCREMENTAL", "0")];
     settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// One file for each program, which its processes add to, instead of one for each process: there are thousands.
+/// Makes the processes of a program share one profile, instead of thousands of processes writing one each.
 fn merged(profile: String) -> String {
     profile.replace("%p-", "")
 }
 
-/// The lines `NAME=VALUE` of a text; values may be in single quotes.
+/// The `NAME=VALUE` lines of a text; values may be in single quotes.
 fn assignments(text: &str) -> impl Iterator<Item = (String, String)> {
     text.lines().filter_map(|line| {
         let (name, value) = line.split_once('=')?;
@@ -124,7 +124,7 @@ fn tool(workspace: &Workspace) -> Result<PathBuf> {
     Ok(tool)
 }
 
-/// The tools must be as new as the compiler: the format of profiles changes with LLVM.
+/// The tools must match the compiler's version: the profile format changes with LLVM.
 fn llvm_tools() -> Result<()> {
     if ["LLVM_COV", "LLVM_PROFDATA"].iter().all(|name| std::env::var_os(name).is_some()) || are_beside_the_compiler()? {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Rust and C++ in the documents: every block names a file and is a piece of it, or of an example in its comments. CI compiles and
-//! tests the file.
+//! Checks the Rust and C++ blocks in the documents: each names a file, and quotes its code or an example in its doc
+//! comments. CI compiles and tests that file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::workspace::Workspace;
 
 const FENCES: [&str; 2] = ["```rust", "```cpp"];
 
-/// Every block that is not in the file it names.
+/// Every block that does not occur in the file it names.
 ///
 /// # Errors
 /// When a page cannot be read.
@@ -36,7 +36,7 @@ struct Excerpt {
     code: String,
 }
 
-/// What the comments of a source that become documentation say.
+/// The text of a source file's doc comments.
 fn commented(source: &str) -> String {
     let text = |line: &'_ str| -> Option<String> {
         let line = line.trim_start();
@@ -46,7 +46,8 @@ fn commented(source: &str) -> String {
     source.lines().filter_map(text).collect()
 }
 
-/// Blocks that begin with ` ```rust FILE ` or ` ```cpp FILE `; those in a list are indented, and their code with them.
+/// Finds blocks that begin with ` ```rust FILE ` or ` ```cpp FILE `; those in a list are indented together with their
+/// code.
 fn excerpts(text: &str) -> Vec<Excerpt> {
     let mut found = Vec::new();
     let mut lines = text.lines().enumerate();

@@ -1,4 +1,4 @@
-//! Links between documents: each leads to a file, and to a heading of it where it says so.
+//! Checks the links between documents: the file must exist, and so must the heading if the link names one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 
 use crate::workspace::Workspace;
 
-/// Documents outside of docs/ that have links too.
+/// Documents outside docs/ that also contain links.
 const OTHERS: [&str; 2] = ["README.md", "CONTRIBUTING.md"];
 
-/// Every link that leads nowhere, in the pages and in the documents at the root.
+/// Every broken link in the pages and in the documents at the root.
 ///
 /// # Errors
 /// When a page cannot be read.
@@ -31,7 +31,7 @@ pub fn faults(workspace: &Workspace, pages: &BTreeSet<PathBuf>) -> Result<Vec<St
     Ok(faults)
 }
 
-/// The targets of links and pictures outside of code, with their lines.
+/// The targets of links and images outside of code, with their line numbers.
 pub fn targets(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut in_code = false;
@@ -42,7 +42,7 @@ pub fn targets(text: &str) -> Vec<(usize, String)> {
         if in_code {
             continue;
         }
-        // Every second part lies between backticks.
+        // Every second part is between backticks.
         let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("x");
         for part in prose.split("](").skip(1) {
             if let Some((target, _)) = part.split_once(')') {
@@ -68,7 +68,7 @@ fn leads_somewhere(page: &Path, text: &str, target: &str) -> bool {
     }
 }
 
-/// True for files outside of the book, which mdBook links to all the same.
+/// True for files outside the book, which mdBook accepts as link targets anyway.
 fn leaves(page: &Path, book: &Path, target: &str) -> bool {
     let file = target.split('#').next().unwrap_or_default();
     let real = |path: &Path| fs::canonicalize(path).ok();
@@ -78,7 +78,7 @@ fn leaves(page: &Path, book: &Path, target: &str) -> bool {
         && real(&path).zip(real(book)).is_none_or(|(path, book)| !path.starts_with(book))
 }
 
-/// The anchors that both GitHub and mdBook give to the headings of a page.
+/// The anchors that both GitHub and mdBook generate for a page's headings.
 fn headings(text: &str) -> BTreeSet<String> {
     let titles = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
     titles.map(anchor).collect()

@@ -1,4 +1,4 @@
-//! The book under docs/: the pages that are generated, and what must be true of all of them.
+//! The book under docs/: its generated pages, and the checks for all pages.
 
 mod excerpts;
 mod links;
@@ -20,7 +20,7 @@ use crate::workspace::Workspace;
 
 const OPTIONS_PAGE: &str = "docs/options.md";
 
-/// Parts of the page of options: tests of these crates write and hold them.
+/// Sections of the options page. Tests of these crates write and check them.
 const TABLES: [(&str, &str, &str); 4] = [
     (
         "Options of the provider",
@@ -44,14 +44,14 @@ const TABLES: [(&str, &str, &str); 4] = [
     ("Environment variables", "crates/cli/src/doctor/environment.md", "`amdgpu-ep doctor` lists those that are set."),
 ];
 
-/// The crates whose tests write the tables, and what these tests are called.
+/// The crates whose tests write the tables, and the name prefix of these tests.
 const WRITERS: [&str; 2] = ["options", "cli"];
 const WRITER_TESTS: &str = "documented_";
 
-/// Writes what is generated.
+/// Writes the generated files.
 ///
 /// # Errors
-/// When a test or a file fails, or the book is not whole.
+/// When a test fails, a file cannot be written, or the book is inconsistent.
 pub fn write(workspace: &Workspace) -> Result<()> {
     let mut tests = shell::cargo(workspace.root());
     tests.args(["test", "--quiet", "--lib", "--bins"]).args(WRITERS.iter().flat_map(|name| ["--package", name]));
@@ -63,9 +63,9 @@ pub fn write(workspace: &Workspace) -> Result<()> {
     check(workspace).map(|_| ())
 }
 
-/// Checks that generated pages are up to date, that SUMMARY.md has every page, that Rust and C++ are quoted from files, that links
-/// lead somewhere, that promises name tests, and that no text has a phrase that the lexicon tells to avoid; builds the book if
-/// mdbook is installed.
+/// Checks that generated pages are up to date, SUMMARY.md lists every page, Rust and C++ are quoted from files, links
+/// resolve, promises name tests, and no text contains a phrase that the lexicon avoids. Builds the book if mdbook is
+/// installed.
 ///
 /// # Errors
 /// Lists everything that is wrong.
@@ -79,7 +79,7 @@ pub fn step(context: &Context<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{pages} pages")))
 }
 
-/// Every fault of the book at once; the number of its pages where there is none.
+/// Reports every fault of the book at once; returns the number of pages if there is none.
 fn check(workspace: &Workspace) -> Result<usize> {
     let mut faults = Vec::new();
     for (file, text) in generated(workspace)? {
@@ -102,7 +102,7 @@ fn check(workspace: &Workspace) -> Result<usize> {
     Ok(pages.len())
 }
 
-/// What is generated: files, named from the root, and their texts.
+/// The generated files, as paths from the root, and their texts.
 fn generated(workspace: &Workspace) -> Result<Vec<(String, String)>> {
     let mut files = vec![(OPTIONS_PAGE.to_owned(), options_page(workspace)?)];
     files.push((kernels::page::FILE.to_owned(), kernels::page::text(workspace)?));
@@ -134,7 +134,7 @@ fn pages(folder: &Path) -> Result<BTreeSet<PathBuf>> {
     Ok(pages)
 }
 
-/// mdBook leaves out, without a word, what its summary does not name.
+/// Pages that the summary does not list; mdBook silently leaves them out.
 fn missing_in_summary(workspace: &Workspace, pages: &BTreeSet<PathBuf>) -> Result<Vec<String>> {
     let folder = workspace.path("docs");
     let summary = folder.join("SUMMARY.md");

@@ -1,4 +1,4 @@
-//! Plots of the tables in docs/performance.md: the bars cannot differ from the table beside them.
+//! Plots of the tables in docs/performance.md. They are drawn from the tables, so the two cannot disagree.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,13 +9,13 @@ use crate::workspace::Workspace;
 
 const PAGE: &str = "docs/performance.md";
 
-/// One picture: some columns of the first table under a heading.
+/// One picture: two columns of the first table under a heading.
 struct Plot {
     file: &'static str,
     heading: &'static str,
     title: &'static str,
     about: &'static str,
-    /// Titles of the columns, and what they are called in the picture.
+    /// Titles of the columns, and their names in the legend.
     columns: [(&'static str, &'static str); 2],
     unit: &'static str,
 }
@@ -39,16 +39,16 @@ const PLOTS: [Plot; 2] = [
     },
 ];
 
-/// Every picture: its file and its text.
+/// Every picture, as a file name and its text.
 ///
 /// # Errors
-/// When the page has no such table, or a cell is no number.
+/// When the page has no such table, or a cell is not a number.
 pub fn all(workspace: &Workspace) -> Result<Vec<(String, String)>> {
     let page = fs::read_to_string(workspace.path(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
     PLOTS.iter().map(|plot| Ok((plot.file.to_owned(), plot.draw(&rows(&page, plot)?)))).collect()
 }
 
-/// A row of bars.
+/// The bars of one table row.
 #[derive(Debug, PartialEq)]
 struct Row {
     label: String,
@@ -62,7 +62,7 @@ fn rows(page: &str, plot: &Plot) -> Result<Vec<Row>> {
     let head = cells(lines.next().unwrap_or_default());
     let [first, second] = plot.columns.map(|(title, _)| title);
     let find = |title: &str, from: usize| head.iter().skip(from).position(|cell| cell == title).map(|at| at + from);
-    // Two columns may have one title: the second is the next one.
+    // If two columns have the same title, the second is the next one.
     let first = find(first, 0).with_context(|| format!("{:?} has no column {first:?}", plot.heading))?;
     let second = find(second, first + 1).with_context(|| format!("{:?} has no column {second:?}", plot.heading))?;
     lines.skip(1).map(|line| row(&cells(line), first, second).with_context(|| format!("{PAGE}: {line}"))).collect()
@@ -79,7 +79,7 @@ fn cells(line: &str) -> Vec<String> {
     line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
 }
 
-/// The first number of a cell.
+/// The number at the start of a cell.
 fn number(cell: &str) -> Result<f64> {
     let digits: String = cell.chars().take_while(|one| one.is_ascii_digit() || *one == '.').collect();
     digits.parse().with_context(|| format!("{cell:?} does not begin with a number"))

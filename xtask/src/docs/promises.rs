@@ -1,5 +1,5 @@
-//! The end of docs/status.md: what users of four reference systems can rely on, where it is here, and what tests it. The rows are
-//! in docs/promises.json; each file and each test that a row names must exist.
+//! The end of docs/status.md: what users of four reference systems can rely on, where we implement it, and what tests
+//! it. The rows are in docs/promises.json; each file and test that a row names must exist.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use crate::workspace::Workspace;
 pub const PAGE: &str = "docs/status.md";
 const ROWS: &str = "docs/promises.json";
 
-/// What stands before the marker is written by hand.
+/// Text before the marker is written by hand.
 const MARKER: &str = "<!-- Below: written by `cargo xtask docs` from docs/promises.json. -->\n";
 
 /// A system, and what its users can rely on.
@@ -26,9 +26,9 @@ struct System {
 
 struct Promise {
     says: String,
-    /// How and why it is not as in the reference.
+    /// How it differs from the reference, and why.
     differently: Option<String>,
-    /// Files from the root.
+    /// Paths from the root.
     places: Vec<String>,
     /// `FILE::FUNCTION`, or `step NAME` of `cargo xtask test`.
     tests: Vec<String>,
@@ -44,7 +44,7 @@ pub fn page(workspace: &Workspace) -> Result<String> {
     Ok(format!("{by_hand}{MARKER}{}", tables(&read(workspace)?)))
 }
 
-/// Rows that name nothing, or something that is not there.
+/// Rows that name no file or test, or one that does not exist.
 ///
 /// # Errors
 /// When the rows cannot be read.
@@ -77,7 +77,7 @@ pub fn faults(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(faults)
 }
 
-/// Whether a Rust or Python source has a function of this name.
+/// Whether a Rust or Python source defines a function with this name.
 fn defines(text: &str, function: &str) -> bool {
     ["fn ", "def "].iter().any(|keyword| text.contains(&format!("{keyword}{function}(")))
 }
@@ -130,7 +130,7 @@ fn tables(systems: &[System]) -> String {
     page
 }
 
-/// A page of the book as a link, and another file by its name.
+/// A book page as a link, any other file by its name.
 fn link(place: &str) -> String {
     match place.strip_prefix("docs/").filter(|page| page.ends_with(".md")) {
         Some(page) => format!("[{page}]({page})"),
@@ -138,7 +138,7 @@ fn link(place: &str) -> String {
     }
 }
 
-/// A test without the folders that all of its kind share.
+/// A test's name without the folder that all tests of its kind share.
 fn short(test: &str) -> &str {
     ["tests/python/", "crates/"].iter().find_map(|folder| test.strip_prefix(folder)).unwrap_or(test)
 }

@@ -19,7 +19,7 @@ const PICTURE: &str = "docs/crates.svg";
 const HEAD: &str = "| layer | crate | lines | tests |";
 /// The last row: the sum of those above.
 const TOTAL: &str = "**total**";
-/// Source files that count.
+/// Extensions of the source files to count.
 const EXTENSIONS: [&str; 4] = ["rs", "hip", "h", "cpp"];
 /// Folders of a crate whose files count as tests.
 const TEST_FOLDERS: [&str; 3] = ["tests", "benches", "examples"];
@@ -27,17 +27,17 @@ const TEST_FOLDERS: [&str; 3] = ["tests", "benches", "examples"];
 const TOLERANCE: f64 = 0.1;
 const SLACK: usize = 50;
 
-/// Lines of a crate.
+/// Line counts of a crate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Size {
     sources: usize,
     tests: usize,
 }
 
-/// The page with its numbers brought up to date, and the picture.
+/// The page with updated numbers, and the picture.
 ///
 /// # Errors
-/// When the table misses a crate, or puts one in the wrong layer.
+/// When the table lacks a crate, or has one in the wrong layer.
 pub fn all(workspace: &Workspace) -> Result<Vec<(String, String)>> {
     let page = fs::read_to_string(workspace.path(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
     let mut sizes = BTreeMap::new();
@@ -71,7 +71,7 @@ fn lines_under(path: &Path) -> Result<usize> {
     Ok(text.lines().count())
 }
 
-/// Replaces numbers that are off, and gives those that the table then has.
+/// Replaces outdated numbers, and returns the numbers that the table then has.
 fn update(page: &str, sizes: &BTreeMap<&str, Size>) -> Result<(String, BTreeMap<String, Size>)> {
     let (mut text, mut recorded, mut in_table) = (String::new(), BTreeMap::new(), false);
     for line in page.lines() {
@@ -88,7 +88,7 @@ fn update(page: &str, sizes: &BTreeMap<&str, Size>) -> Result<(String, BTreeMap<
                 writeln!(text, "| {layer} | {name} | {} | {} |{rest}", of(|size| size.sources), of(|size| size.tests));
             continue;
         }
-        // `umbrella` → `libamdgpu-ep.so`: the first name is the crate's.
+        // In "`umbrella` → `libamdgpu-ep.so`", the first name is the crate's.
         let key = name.split('`').nth(1).unwrap_or_default();
         let Some(size) = sizes.get(key).filter(|_| in_table) else {
             text += &format!("{line}\n");
@@ -129,7 +129,7 @@ fn keep_or_round(recorded: &str, real: usize) -> usize {
     old.unwrap_or_else(|| if real < 1000 { real.next_multiple_of(10) } else { (real + 50) / 100 * 100 })
 }
 
-/// 21227 as `21 227`.
+/// 21227 becomes `21 227`.
 fn spaced(number: usize) -> String {
     if number < 1000 { number.to_string() } else { format!("{} {:03}", number / 1000, number % 1000) }
 }
@@ -140,10 +140,10 @@ const BOX: usize = 160;
 const STEP: usize = 168;
 const ROW: usize = 66;
 const TOP: usize = 62;
-/// Lines that a bar of a box's whole width stands for.
+/// The number of lines that fill a box's bar.
 const FULL: usize = 22_000;
 
-/// The layers, highest first, with a box for each crate.
+/// Draws the layers, highest first, with a box for each crate.
 fn draw(sizes: &BTreeMap<String, Size>) -> String {
     let is_at = |wanted: Place| {
         move |place: Place| match (place, wanted) {

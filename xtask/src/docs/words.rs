@@ -1,6 +1,6 @@
-//! The phrases that docs/lexicon.md tells writers to avoid, searched for in every tracked text.
+//! Searches every tracked text for the phrases that docs/lexicon.md tells writers to avoid.
 //!
-//! A phrase is found in any case, as whole words, and across the line breaks of a comment or a paragraph.
+//! The search ignores case, matches whole words, and spans the line breaks of a comment or a paragraph.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ const LEXICON: &str = "docs/lexicon.md";
 const HEADING: &str = "## Phrases we avoid\n";
 /// Files that people read.
 const PATTERNS: [&str; 6] = ["*.rs", "*.py", "*.md", "*.toml", "*.hip", "*.h"];
-/// What a line of a comment begins with; longer ones first.
+/// How a comment line begins; longer prefixes first.
 const COMMENTS: [&str; 6] = ["//!", "///", "//", "#", "*", ">"];
 
 /// A row of the table.
@@ -24,7 +24,7 @@ struct Phrase {
     write: String,
 }
 
-/// Every place where an avoided phrase stands.
+/// Every occurrence of an avoided phrase.
 ///
 /// # Errors
 /// When the lexicon has no such table, or a file cannot be read.
@@ -33,7 +33,7 @@ pub fn faults(workspace: &Workspace) -> Result<Vec<String>> {
     let phrases = phrases(&lexicon)?;
     let mut faults = Vec::new();
     for file in tracked(workspace)?.lines().filter(|file| *file != LEXICON) {
-        // A file may be deleted and not committed yet, and test data need not be text.
+        // A file may be deleted but not committed yet, and test data may not be text.
         let Ok(text) = fs::read_to_string(workspace.path(file)) else { continue };
         for (line, phrase) in hits(&text, &phrases) {
             let Phrase { avoid, write } = phrase;
@@ -72,7 +72,7 @@ fn phrases(lexicon: &str) -> Result<Vec<Phrase>> {
     Ok(phrases)
 }
 
-/// The line that each phrase begins in.
+/// The phrases found, with the line where each begins.
 fn hits<'p>(text: &str, phrases: &'p [Phrase]) -> Vec<(usize, &'p Phrase)> {
     let (joined, starts) = joined(text);
     let mut found = Vec::new();
@@ -90,7 +90,8 @@ fn hits<'p>(text: &str, phrases: &'p [Phrase]) -> Vec<(usize, &'p Phrase)> {
     found
 }
 
-/// The text in lower case as one line for each paragraph, without the marks of comments, and where each of its lines begins.
+/// The text in lower case, without comment prefixes, with each paragraph joined to one line, and the start of each
+/// original line.
 fn joined(text: &str) -> (String, Vec<usize>) {
     let (mut joined, mut starts) = (String::new(), Vec::new());
     for line in text.lines() {

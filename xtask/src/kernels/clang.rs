@@ -1,4 +1,4 @@
-//! clang 19 as a compiler for AMD GPUs: the machine's own, or Debian's, unpacked under `target/`.
+//! clang 19 as a compiler for AMD GPUs: the installed one, or Debian's, unpacked under `target/`.
 
 use std::fs;
 use std::path::Path;
@@ -13,24 +13,24 @@ use crate::{output, shell};
 
 const PROGRAM: &str = "clang-19";
 const SUITE: &str = "trixie";
-/// What is unpacked: the compiler, and a linker for its code.
+/// The packages to unpack: the compiler and its linker.
 const PACKAGES: [&str; 2] = [PROGRAM, "lld-19"];
-/// The newest that every runtime of ROCm 6 loads.
+/// The newest version that every ROCm 6 runtime loads.
 const CODE_OBJECT_VERSION: &str = "-mcode-object-version=5";
 
-/// Held while it is unpacked: two steps that need it may run at the same time.
+/// Held while unpacking, since two steps that need clang may run at the same time.
 static UNPACKING: Mutex<()> = Mutex::new(());
 
-/// How clang is called.
+/// How to call clang.
 pub struct Clang {
     words: Vec<String>,
-    /// How its linker is called, where it can't start that itself.
+    /// How to call the linker, if clang cannot start it itself.
     linker: Option<Vec<String>>,
     version: String,
 }
 
 impl Clang {
-    /// Finds clang, or fetches it.
+    /// Finds clang, or downloads it.
     ///
     /// # Errors
     /// Why it is not available here.
@@ -43,34 +43,36 @@ impl Clang {
         };
         let text = shell::capture_stdout(started(&words).arg("--version"))
             .map_err(|error| format!("{PROGRAM} does not start: {error:#}"))?;
-        // "Debian clang version 19.1.7 (3~deb12u1)": the release alone, which decides about the code.
+        // "Debian clang version 19.1.7 (3~deb12u1)": only the release number affects the code.
         let release = text.split_whitespace().skip_while(|word| *word != "version").nth(1).unwrap_or("19");
         Ok(Self { words, linker, version: format!("clang {release}") })
     }
 
-    /// What it is called in tables.
+    /// The compiler's name in tables.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// The assembly of a kernel text.
+    /// Compiles a kernel source to assembly.
     ///
     /// # Errors
-    /// What the compiler says.
+    /// The compiler's message.
     pub fn assembly(&self, text: &Path, target: &str) -> Result<String> {
         shell::capture(self.compile(text, target).args(["-S", "-o", "-"]))
     }
 
-    /// Writes the code object of a kernel text, as drivers load it. It takes a linker: an installed clang looks for `ld.lld`.
+    /// Compiles a kernel source to a code object that drivers load. This needs a linker: an installed clang looks for
+    /// `ld.lld`.
     ///
     /// # Errors
-    /// What the compiler or the linker says.
+    /// The message of the compiler or the linker.
     pub fn code(&self, text: &Path, target: &str, to: &Path) -> Result<()> {
         let Some(linker) = &self.linker else {
             let mut compile = self.compile(text, target);
             return told(compile.args(["--no-gpu-bundle-output", CODE_OBJECT_VERSION, "-o"]).arg(to));
         };
-        // A clang that another program started, the folder's loader, can start none of its own: it does one thing at a time.
+        // clang cannot start subprocesses when the folder's loader started it, so compile, assemble and link
+        // separately.
         let (assembly, object) = (to.with_extension("s"), to.with_extension("o"));
         told(self.compile(text, target).args([CODE_OBJECT_VERSION, "-S", "-o"]).arg(&assembly))?;
         let mut assemble = started(&self.words);
@@ -99,7 +101,7 @@ fn told(command: &mut Command) -> Result<()> {
     shell::capture(command).map(drop)
 }
 
-/// Debian's packages in a folder: clang and lld, each through the folder's own loader.
+/// The command lines of Debian's clang and lld, each started by the loader in the unpacked folder.
 fn unpack(workspace: &Workspace) -> Result<[Vec<String>; 2]> {
     let _turn = UNPACKING.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = workspace.target().join("rocm").join(PROGRAM);

@@ -1,7 +1,8 @@
-//! Kernels without a GPU: every text of the catalogue compiled for every AMD target, within a budget of resources.
+//! Checks kernels without a GPU: compiles every source of the catalogue for every AMD target and checks its resource
+//! usage.
 //!
-//! clang alone does it, without ROCm: its assembly ends with the metadata that the runtime reads. What the compiler of a
-//! real installation makes of the texts is checked by `cargo xtask rocm`, with hiprtc.
+//! This needs only clang, not ROCm: its assembly ends with the metadata that the runtime reads. `cargo xtask rocm`
+//! checks the sources with hiprtc, the compiler of real installations.
 
 mod clang;
 mod needs;
@@ -26,20 +27,20 @@ use clang::Clang;
 use needs::Needs;
 use usage::Usage;
 
-/// Targets of the families that clang 19 knows: one each of Vega, CDNA 2 and 3, RDNA 2, 3, 3.5 and 4.
+/// One target of each family that clang 19 supports: Vega, CDNA 2 and 3, RDNA 2, 3, 3.5 and 4.
 const TARGETS: [&str; 7] = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1151", "gfx1201"];
 
-/// In how many parts compilers are tried on the catalogue: each commit tries another one.
+/// The number of parts into which compiler checks split the catalogue: each commit checks the next part.
 pub const PARTS: usize = 3;
-/// Tells `crates/kernels/tests/compilers.rs` which part.
+/// Tells `crates/kernels/tests/compilers.rs` which part to compile.
 pub const PART_VARIABLE: &str = "AMDGPU_EP_TEST_KERNELS_PART";
 
-/// What is done with the list of resources.
+/// What to do with the list of resources.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum List {
     /// Compile everything and write the list.
     Write,
-    /// Compile the kernels of a part. Their lines must be what would be written, if the same compiler wrote them.
+    /// Compile one part of the kernels. Their lines in the list must match, if the same compiler wrote them.
     Hold(Shard),
 }
 
@@ -54,10 +55,10 @@ struct Launch {
     dynamic_lds: u32,
 }
 
-/// Compiles the catalogue, or a part of it, and checks what each kernel needs.
+/// Compiles the catalogue, or a part of it, and checks the resources of each kernel.
 ///
 /// # Errors
-/// A text does not compile, a kernel is beyond its budget, or the list is out of date. No compiler is a skip.
+/// A source does not compile, a kernel exceeds its budget, or the list is out of date. A missing compiler is a skip.
 pub fn run(workspace: &Workspace, list: List) -> Result<Outcome> {
     let clang = match Clang::find(workspace) {
         Ok(clang) => clang,
@@ -109,7 +110,7 @@ impl Launch {
     }
 }
 
-/// The launches of the catalogue on targets, with their texts in a folder under `target/`.
+/// The launches of the catalogue on targets, with the sources in a folder under `target/`.
 fn catalogue(workspace: &Workspace, folder: &str, targets: &[impl AsRef<OsStr>]) -> Result<Vec<Launch>> {
     let folder = workspace.target().join(folder);
     if folder.exists() {
@@ -130,7 +131,7 @@ fn catalogue(workspace: &Workspace, folder: &str, targets: &[impl AsRef<OsStr>])
         .collect()
 }
 
-/// Compiles each text once for each target, on all processors.
+/// Compiles each source once for each target, on all processors.
 fn compile(clang: &Clang, launches: &[Launch]) -> Result<Vec<Usage>> {
     let mut jobs: Vec<(&PathBuf, &str)> = launches.iter().map(|launch| (&launch.file, &*launch.target)).collect();
     jobs.sort();

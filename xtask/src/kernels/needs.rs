@@ -1,4 +1,4 @@
-//! What every kernel of the catalogue needs on every target, as a list in `docs/kernels.csv`.
+//! The resources that every kernel of the catalogue needs on every target, as a list in `docs/kernels.csv`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
@@ -26,18 +26,18 @@ impl fmt::Display for Key {
     }
 }
 
-/// What a kernel needs of a compute unit.
+/// The resources of a compute unit that a kernel needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Need {
-    /// Vector registers of a thread.
+    /// Vector registers per thread.
     pub registers: u32,
-    /// LDS of a block.
+    /// LDS bytes per block.
     pub lds_bytes: u32,
-    /// Waves that fit on a SIMD at a time.
+    /// Waves that fit on a SIMD at the same time.
     pub waves: u32,
 }
 
-/// The list, with the compiler that it comes from.
+/// The list, and the compiler that it comes from.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Needs {
     pub compiler: String,
@@ -49,7 +49,7 @@ impl Needs {
         Self { compiler: compiler.to_owned(), of: BTreeMap::new() }
     }
 
-    /// Adds a launch. Of several launches of one kernel, the largest counts.
+    /// Adds a launch. If a kernel has several launches, the largest counts.
     pub fn add(&mut self, key: Key, usage: &Usage, dynamic_lds: u32) {
         let lds_bytes = usage.lds_bytes + dynamic_lds;
         let need = Need { registers: usage.vgprs, lds_bytes, waves: usage.occupancy };
@@ -57,7 +57,7 @@ impl Needs {
         *kept = need.max(*kept);
     }
 
-    /// Reads the list of the repository.
+    /// Reads the list from the repository.
     ///
     /// # Errors
     /// When the file is missing or a line is malformed.
@@ -66,7 +66,7 @@ impl Needs {
         Self::parse(&text).with_context(|| format!("{FILE} is malformed\n  help: cargo xtask kernels"))
     }
 
-    /// Writes the list of the repository.
+    /// Writes the list to the repository.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -74,8 +74,8 @@ impl Needs {
         fs::write(workspace.path(FILE), self.text()).with_context(|| format!("cannot write {FILE}"))
     }
 
-    /// Where this list disagrees with what was compiled now: `keys` are all launches that exist, `found` the needs of some
-    /// of them. Another compiler allocates registers differently, so its needs are not compared.
+    /// Differences between this list and a new compilation: `keys` are all existing launches, `found` the needs of some
+    /// of them. Needs are compared only for the same compiler, since register allocation differs between compilers.
     pub fn faults(&self, keys: &BTreeSet<Key>, found: &Self) -> Vec<String> {
         let listed: BTreeSet<Key> = self.of.keys().cloned().collect();
         let mut faults: Vec<String> = keys.difference(&listed).map(|key| format!("{key} is missing")).collect();

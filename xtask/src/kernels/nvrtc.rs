@@ -15,10 +15,10 @@ const PACKAGE: &str = "nvidia-cuda-nvrtc";
 const VERSION: &str = "13.0.88";
 const TARGET: &str = "sm_90";
 
-/// Compiles the kernels that are due for the CUDA twin.
+/// Compiles the part of the kernels that is due for the CUDA twin.
 ///
 /// # Errors
-/// A text does not compile. A package that is not available is a skip.
+/// A source does not compile. A package that is not available is a skip.
 pub fn run(context: &Context<'_>) -> Result<Outcome> {
     let folder = match setup::third_party(context.workspace, context.python()?, PACKAGE, VERSION)? {
         RuntimeSource::Folder(folder) => folder,
@@ -32,7 +32,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{PACKAGE} {VERSION}, {TARGET}{}", shard.note())))
 }
 
-/// The folder of `libnvrtc.so.*` somewhere below.
+/// Finds the folder of `libnvrtc.so.*` below `top`.
 fn library_folder(top: PathBuf) -> Result<PathBuf> {
     let mut folders = vec![top.clone()];
     while let Some(folder) = folders.pop() {

@@ -1,4 +1,4 @@
-//! `docs/kernels.md`: conclusions from the list of what kernels need.
+//! `docs/kernels.md`: a summary of the kernels' resource usage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ pub fn write(workspace: &Workspace) -> Result<()> {
     fs::write(workspace.path(FILE), text(workspace)?).with_context(|| format!("cannot write {FILE}"))
 }
 
-/// The page that belongs to the list.
+/// Renders the page from the list.
 ///
 /// # Errors
 /// When the list cannot be read.
@@ -77,7 +77,7 @@ fn render(needs: &Needs) -> String {
     page
 }
 
-/// The steps of each kernel and its largest need.
+/// The steps of each kernel, and its largest need.
 fn kernels(needs: &Needs) -> BTreeMap<&str, (BTreeSet<&str>, Need)> {
     let mut kernels: BTreeMap<&str, (BTreeSet<&str>, Need)> = BTreeMap::new();
     for (needs::Key { step, kernel, .. }, need) in &needs.of {

@@ -1,7 +1,8 @@
-//! Sets of kernels that were compiled beforehand, in the format of the kernel cache.
+//! Sets of precompiled kernels, in the format of the kernel cache.
 //!
-//! A session that finds such a set beside the library (`lib/kernels`, or `AMDGPU_EP_KERNEL_PATH`) compiles only what is not
-//! in it. It has the catalogue; texts of a model's own kernels, as the simulator leaves them in its folder, can be added.
+//! A session that finds a set beside the library (`lib/kernels`, or `AMDGPU_EP_KERNEL_PATH`) compiles only missing
+//! kernels. A set contains the catalogue. Sources of kernels that a model needs besides, as the simulator writes them
+//! to its folder, can be added.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,10 +17,11 @@ use crate::test::Outcome;
 use crate::workspace::Workspace;
 use crate::{built, shell, workers};
 
-/// Chips of one target differ in how many compute units they have, and kernels are chosen by that: small, medium, large.
+/// Chips of one target differ in the number of compute units, which affects the choice of kernels: small, medium,
+/// large.
 const COMPUTE_UNITS: [u32; 3] = [16, 64, 304];
 
-/// A text to be compiled for a target.
+/// A source to compile for a target.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Job {
     kernel: String,
@@ -27,10 +29,10 @@ struct Job {
     target: String,
 }
 
-/// Compiles the catalogue, and the texts of a folder if one is named, for targets into the set `out`.
+/// Compiles the catalogue, and the sources in the folder `texts` if given, for targets into the set `out`.
 ///
 /// # Errors
-/// A text of the catalogue does not compile, or the set can't be written. No compiler is a skip.
+/// A source does not compile, or the set can't be written. A missing compiler is a skip.
 pub fn run(workspace: &Workspace, targets: &[String], texts: Option<&Path>, out: &Path) -> Result<Outcome> {
     let clang = match Clang::find(workspace) {
         Ok(clang) => clang,
@@ -66,7 +68,7 @@ pub fn run(workspace: &Workspace, targets: &[String], texts: Option<&Path>, out:
     Ok(Outcome::Passed(format!("{count} kernels, {} KiB in {shown}, by {}", bytes / 1024, clang.version())))
 }
 
-/// Makes a set, and asks it for every kernel as a session without a compiler does.
+/// Makes a set, and looks up every kernel in it as a session without a compiler does.
 ///
 /// # Errors
 /// The set can't be made, or lacks a kernel.
@@ -92,7 +94,7 @@ fn jobs(workspace: &Workspace, targets: &[String]) -> Result<BTreeSet<Job>> {
     Ok(launches.into_iter().map(|one| Job { kernel: one.kernel, text: one.file, target: one.target }).collect())
 }
 
-/// The texts of a folder, named `KERNEL-DIGEST.hip`, as the simulator leaves them.
+/// The sources in a folder, named `KERNEL-DIGEST.hip`, as the simulator writes them.
 fn own_texts(folder: &Path, targets: &[String]) -> Result<Vec<Job>> {
     let mut jobs = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {

@@ -1,19 +1,19 @@
-//! What a kernel needs of a compute unit, as the compiler writes it.
+//! The resources that a kernel needs, read from the compiler's output.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
 const LDS_LIMIT: u32 = 48 * 1024;
-/// Full occupancy everywhere needs 64 registers or fewer.
+/// 64 registers or fewer allow full occupancy on all targets.
 const REGISTERS: u32 = 64;
-/// Products of few rows keep these and wide packs in registers.
+/// Products of few rows keep the rows and wide packs in registers.
 const REGISTERS_OF_FEW_ROWS: u32 = 128;
-/// Rows are normalised while the first weights are on their way to registers; four waves still share a SIMD.
+/// Rows are normalised while the first weights are being loaded into registers; four waves still share a SIMD.
 const REGISTERS_OF_NORMED_ROWS: u32 = 136;
-/// Rows that are read once, windows, and the sums of a unit stay in registers: fewer waves, each with more bytes on their way.
+/// Rows that are read once, windows, and a unit's sums stay in registers: fewer waves, each with more bytes in flight.
 const REGISTERS_OF_ROWS: u32 = 112;
-/// Sums of several heads, and keys and values on their way for all of them: few waves with many bytes each.
+/// Sums of several heads, and their keys and values in flight: few waves with many bytes each.
 const REGISTERS_OF_CACHED_ROWS: u32 = 224;
 /// Kernels that keep tiles of a product in registers: two blocks of 256 threads still share a compute unit.
 const REGISTERS_OF_TILES: u32 = 256;
@@ -33,7 +33,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// All kernels of an assembly text, by name.
+    /// All kernels in an assembly text, by name.
     ///
     /// # Errors
     /// The text has no metadata.
@@ -41,7 +41,7 @@ impl Usage {
         let (code, rest) = assembly.split_once(".amdgpu_metadata").context("the assembly has no metadata")?;
         let occupancy = occupancies(code);
         let mut usages = BTreeMap::new();
-        // Records begin with their arguments; keys of a kernel are indented by four, those of an argument by more.
+        // A record begins with the kernel's arguments. The kernel's keys are indented by four, an argument's by more.
         for record in rest.split("\n  - ").skip(1) {
             let number = |key: &str| {
                 let value = record.lines().find_map(|line| line.trim_start().strip_prefix(key)?.strip_prefix(':'));
@@ -50,7 +50,7 @@ impl Usage {
             let text = |key: &str| record.lines().find_map(|line| line.strip_prefix("    ")?.strip_prefix(key));
             let Some(name) = text(".name:").map(|name| name.trim().to_owned()) else { continue };
             let usage = Self {
-                // Where accumulators are of the same file, the first number has them in it.
+                // On targets with a unified register file, the first number includes the accumulators.
                 vgprs: number(".vgpr_count").max(number(".agpr_count")),
                 lds_bytes: number(".group_segment_fixed_size"),
                 occupancy: occupancy.get(name.as_str()).copied().unwrap_or(0),
@@ -65,7 +65,7 @@ impl Usage {
         Ok(usages)
     }
 
-    /// What is beyond the budget, or not as the launcher has it.
+    /// Where the kernel exceeds its budget or differs from what the launcher assumes.
     pub fn faults(&self, kernel: &str, args_bytes: u32, threads: u32, dynamic_lds: u32) -> Vec<String> {
         let registers = match kernel {
             "gemm" | "attention" | "cached_tiles" | "cached_few" => REGISTERS_OF_TILES,
@@ -91,7 +91,7 @@ impl Usage {
     }
 }
 
-/// The compiler's remarks on how many waves fit, which follow each function.
+/// The compiler's occupancy remarks, which follow each function.
 fn occupancies(code: &str) -> BTreeMap<&str, u32> {
     let mut found = BTreeMap::new();
     let mut name = "";
