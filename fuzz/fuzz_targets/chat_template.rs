@@ -1,4 +1,5 @@
-//! Arbitrary texts as chat templates: each renders, or is refused with an error message, within the time and memory of the run.
+//! Arbitrary texts as chat templates: each renders or fails with an error message, within the run's time and memory
+//! limits.
 #![no_main]
 
 use std::path::Path;

@@ -1,11 +1,11 @@
-//! Arbitrary bytes as what a compiled model holds: partitions of the hip backend, names of files.
+//! Arbitrary bytes as the contents of a compiled model: partitions of the hip backend, file names.
 #![no_main]
 
 use std::{fs, path::PathBuf, sync::LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 
-/// A model's folder with a file in it, a folder below, and a link that leads out.
+/// A model's folder with a file, a subfolder, and a symlink that leads out.
 static FOLDER: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
     let scratch = tempfile::tempdir().unwrap();
     let model = scratch.path().join("model");
@@ -19,7 +19,7 @@ static FOLDER: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
     (scratch, model)
 });
 
-/// Partitions to start from: `cargo xtask test --only fuzz` names a folder for them.
+/// Writes partitions as seeds, to the folder that `cargo xtask test --only fuzz` passes.
 fn write_seeds() {
     let Some(folder) = std::env::var_os("AMDGPU_EP_FUZZ_SEEDS").map(PathBuf::from) else { return };
     for (number, seed) in hip_backend::fuzz::saved_partitions().into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Arbitrary texts as `genai_config.json`: each is read, or refused with a sentence.
+//! Arbitrary texts as `genai_config.json`: each is parsed, or rejected with an error message.
 #![no_main]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Arbitrary bytes as hipDNN graphs and plans: they are refused, or finalized, or no engine runs them.
+//! Arbitrary bytes as hipDNN graphs and plans: they are rejected, finalized, or not supported by any engine.
 #![no_main]
 
 use std::ptr;
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
     let (mut handle, mut flags) = (ptr::null_mut(), 0);
     let (from, size) = (bytes.as_ptr(), bytes.len());
     let [mut graph, mut json, mut plan] = [ptr::null_mut(); 3];
-    // SAFETY: as many bytes as said, valid out-pointers.
+    // SAFETY: `size` is the number of bytes at `from`, and the out-pointers are valid.
     unsafe {
         assert_eq!(hipdnnCreate(&mut handle), Status::SUCCESS);
         let statuses = [

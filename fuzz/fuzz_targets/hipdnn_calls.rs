@@ -1,4 +1,4 @@
-//! Arbitrary calls of hipDNN's C interface on the host library: every one ends in a documented status.
+//! Arbitrary calls of hipDNN's C interface on the host library: each returns a documented status.
 #![no_main]
 
 use std::ffi::c_void;
@@ -12,7 +12,7 @@ use hipdnn_host::exported::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// One call; numbers choose among the descriptors made so far.
+/// One call; numbers select among the descriptors created so far.
 #[derive(Arbitrary, Debug)]
 enum Call {
     Make(u8),
@@ -31,7 +31,7 @@ fn name(number: u16) -> AttributeName {
 
 fuzz_target!(|calls: Vec<Call>| {
     let mut handle = ptr::null_mut();
-    // SAFETY: arrays hold at least as many elements of eight bytes as any count passed; addresses of data are never set.
+    // SAFETY: arrays hold at least as many eight-byte elements as any count passed; data addresses are never set.
     unsafe {
         assert_eq!(hipdnnCreate(&mut handle), Status::SUCCESS);
         let mut made: Vec<*mut c_void> = vec![ptr::null_mut()];

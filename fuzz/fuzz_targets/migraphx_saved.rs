@@ -1,4 +1,4 @@
-//! Arbitrary bytes as a saved program of MIGraphX: its head is read or refused.
+//! Arbitrary bytes as a saved MIGraphX program: its header is parsed or rejected.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +6,7 @@ use migraphx_backend::mgx::SavedHeader;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Some(header) = SavedHeader::of_bytes(bytes) {
-        // What is in front of the version decides; what follows does not matter.
+        // Only the bytes up to the version matter, not those after it.
         assert_eq!(SavedHeader::of_bytes(&[bytes, b"more"].concat()), Some(header));
     }
 });

@@ -1,4 +1,5 @@
-//! Arbitrary config entries: parsing never panics, accepted options survive their canonical form, errors say something.
+//! Arbitrary config entries: parsing never panics, accepted options round-trip through their canonical form, errors are
+//! not empty.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -55,7 +56,7 @@ fuzz_target!(|input: Input<'_>| {
         }
         Err(error) => {
             assert!(!error.problems.is_empty());
-            // One line each, between the head and the help: user text cannot break the layout of a log.
+            // One line each, between the heading and the help: user text cannot break the layout of a log.
             assert_eq!(error.to_string().split('\n').count(), error.problems.len().min(21) + 2);
         }
     }

@@ -1,4 +1,4 @@
-//! Arbitrary keys and registration names: every key has one owner, and backends keep theirs.
+//! Arbitrary keys and registration names: every key has exactly one owner, and backends keep theirs.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -24,7 +24,7 @@ fuzz_target!(|input: (&str, &str)| {
             assert!(!Namespace::ALL.into_iter().any(is_backend));
         }
     }
-    // Whatever the name, the host's own way of building a key is understood, unless a backend owns that namespace.
+    // For any name, keys built as ONNX Runtime does are recognised, unless a backend owns that namespace.
     let lower = registration_name.to_ascii_lowercase();
     let own_key = format!("ep.{lower}.{key}");
     let is_namespace = Namespace::ALL.iter().any(|namespace| namespace.as_str() == lower);

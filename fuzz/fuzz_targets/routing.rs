@@ -1,4 +1,5 @@
-//! Arbitrary routing tables and queries: reading names its lines, and routing ends in a candidate or a refusal with help.
+//! Arbitrary routing tables and queries: parse errors list the problems, and routing returns candidates or an error
+//! with help.
 #![no_main]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Arbitrary bytes as `tokenizer.json`: each is refused with an error message, or turns texts into tokens and back.
+//! Arbitrary bytes as `tokenizer.json`: each is rejected with an error message, or encodes and decodes texts.
 #![no_main]
 
 use std::path::Path;

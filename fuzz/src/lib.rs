@@ -1,7 +1,8 @@
-//! What the fuzz targets share.
+//! Helpers for the fuzz targets.
 
-/// Lets a target live through panics that the code under test catches: libFuzzer's own hook ends the process at once. The crates
-/// that read templates and tokenizers panic at some inputs, and `textgen` turns that into errors. `RUST_BACKTRACE` prints them.
+/// Lets a target survive panics that the code under test catches; libFuzzer's own hook would abort the process. The
+/// crates that parse templates and tokenizers panic on some inputs, and `textgen` turns these panics into errors. Set
+/// `RUST_BACKTRACE` to print them.
 pub fn keep_caught_panics() {
     drop(std::panic::take_hook());
     if std::env::var_os("RUST_BACKTRACE").is_none() {
