@@ -1,5 +1,5 @@
-//! A test plugin that breaks the rules in the way the variable `BROKEN` says at load time. It is written on the raw
-//! tables, because the SDK would not allow it.
+//! A test plugin that violates the plugin contract in the way that the variable `BROKEN` selects at load time. It uses
+//! the raw tables, because the SDK would not allow this.
 //!
 //! It claims no nodes: a session that gets past it runs on other providers.
 #![allow(missing_docs)]
@@ -18,7 +18,7 @@ fn is(mode: &str) -> bool {
     std::env::var("BROKEN").is_ok_and(|found| found == mode)
 }
 
-/// The number after `name=`, if that is the fault to show.
+/// The number after `name=`, if `BROKEN` selects that fault.
 fn number(name: &str) -> Option<u32> {
     std::env::var("BROKEN").ok()?.strip_prefix(name)?.strip_prefix('=')?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The two example plugins a reader starts from, in real ONNX Runtime: see `device_ep.py` and `stand_in.py`.
+//! Tests the two example plugins that newcomers start from in real ONNX Runtime: see `device_ep.py` and `stand_in.py`.
 mod common;
 
 #[test]

@@ -1,5 +1,5 @@
-"""Each hook of the SDK panics, and fails where it can: an error with its text comes out, or a line in the log, and the
-next session works.
+"""Each hook of the SDK panics, and fails if it can: the message is raised as an error or logged, and the next session
+works.
 
 usage: faults.py HOOKS_LIBRARY
 """
@@ -19,7 +19,7 @@ X, Y = pair()
 
 
 def whole_life(options=None):
-    """Makes a session, runs it and lets it go."""
+    """Creates a session, runs it and releases it."""
     multiplies(session(mul_model(), options))
     gc.collect()
 
@@ -42,7 +42,7 @@ def first_session():
 
 
 def registered_without_a_part():
-    """Runtimes that can't undo a registration keep a provider with a missing part."""
+    """Runtimes that can't roll back a registration keep a provider with a missing part."""
     if VERSION >= (1, 31):
         return
     for part, missing in (("create_allocator", "create_allocator was told to fail"), ("create_data_transfer", "")):
@@ -165,13 +165,13 @@ def environment_stream():
     del stream
 
 
-# The outcome of a fault. It is raised; or it can't be reported, so it is logged and the call continues with the
-# default; or the runtime raises its own message, and the log has the hook's.
+# The outcome of a fault. Its message is raised; or it can't be reported, so it is logged and the call continues with
+# the default; or the runtime raises its own message, and the log has the hook's.
 RAISES, LOGS, EXPLAINS = "raises", "logs", "explains"
-# Older runtimes can't undo such a registration, so the SDK does not let it fail.
+# Older runtimes can't roll back such a registration, so the SDK does not let it fail.
 ROLLS_BACK = RAISES if VERSION >= (1, 31) else LOGS
 BOTH, PANIC = ("panic", "fail"), ("panic",)
-# Hook, kinds of fault, scenario, outcome, and the first version that gets there.
+# Hook, kinds of fault, scenario, outcome, and the first version that supports it.
 ROWS = [
     ("create", BOTH, registration, RAISES, 24),
     ("factory.vendor", PANIC, registration, RAISES, 24),

@@ -1,4 +1,4 @@
-"""Every hook of the SDK: that ONNX Runtime calls it, with what, and that its answer counts.
+"""Tests every hook of the SDK: ONNX Runtime calls it, passes the expected arguments, and respects its result.
 
 usage: hooks.py HOOKS_LIBRARY
 """
@@ -183,12 +183,13 @@ def graph_capture():
         return len(calls("partition.compute")), calls("capture.replay")
 
     for graph in (0, 7):
-        # ONNX Runtime repeats one run of the user until the graph is captured; after that nothing is computed any more.
+        # ONNX Runtime repeats the user's first run until the graph is captured; after that nothing is computed any
+        # more.
         assert run(graph) == (2, []), calls()
         assert run(graph) == (0, [f"capture.replay {graph}"]), calls()
         assert bool(calls("ep.sync")) == (VERSION >= (1, 28)) and not calls("ep.on_run_start"), calls()
     for _ in range(3):
-        # Graph -1 is never captured, and the plugin is not even asked.
+        # Graph -1 is never captured, and the plugin is not even called.
         computed, replayed = run(-1)
         assert (computed, replayed) == (1, []) and "capture.is_captured -1" not in calls(), calls()
     if VERSION >= (1, 27) and hasattr(running, "release_captured_graph"):
@@ -369,7 +370,7 @@ def memory_budget():
     register(cuda)
     forget()
     session(mul_model(), {"budget": "1000000"}, name=cuda, entries={"session.resource_cuda_partitioning_settings": ","})
-    # Once when the provider is created, to see whether it has an answer at all, and once for the budget.
+    # Once when the provider is created, to see whether it supports budgets, and once for the budget.
     assert len(calls("ep.available_bytes")) == 2, calls()
     unregister(cuda)
 

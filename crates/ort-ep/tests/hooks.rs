@@ -1,4 +1,4 @@
-//! Every hook of the SDK in real ONNX Runtime, by the `hooks` example.
+//! Tests every hook of the SDK in real ONNX Runtime, with the `hooks` example.
 mod common;
 
 #[test]

@@ -1,4 +1,4 @@
-"""The `hooks` plugin as the scripts see it: which hooks were called, and how to make them fail."""
+"""Helpers for tests with the `hooks` plugin: which hooks were called, and how to make them fail."""
 import contextlib
 import gc
 import os

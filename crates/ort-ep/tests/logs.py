@@ -24,7 +24,7 @@ LINE = re.compile(r"\[([VIWEF]):onnxruntime:([^,]*), work\.rs:\d+ hooks::work\] 
 
 
 def log_of(severity):
-    """What a session of that severity logs, by the runtime's letter for the severity."""
+    """The log of a session with that severity, by the runtime's letter for the severity."""
 
     def prepare(settings):
         settings.log_severity_level = severity
@@ -52,7 +52,7 @@ def expect(severity, letters):
 
 
 def quiet_then_loud_then_quiet():
-    """What one session logs does not depend on which session reached the event first."""
+    """The log of a session does not depend on which session reached the event first."""
     expect(WARNING, "EW")
     expect(VERBOSE, "EWIV")
     expect(ERROR, "E")
@@ -74,7 +74,7 @@ def the_environment_decides_for_other_threads():
 
 
 def a_session_that_goes_may_still_speak():
-    """Even at the most verbose level, releasing a session logs nothing to loggers that are gone."""
+    """Releasing a session logs nothing to released loggers, even at the most verbose level."""
     for _ in range(3):
         with fault("panic", "ep.drop"):
             _, text = log_of(VERBOSE)
@@ -94,7 +94,7 @@ def speaking(after="", **variables):
 
 
 def own_lines(text):
-    """Level and beginning of the lines that the plugin wrote itself, with a UTC time to the millisecond."""
+    """The level and the start of each line that the plugin wrote itself, with a UTC time to the millisecond."""
     stamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
     return re.findall(rf"^\[{stamp} (ERROR|WARN|INFO|DEBUG|TRACE) hooks::work\] (an? \w+) of hooks\b", text, re.M)
 
@@ -107,7 +107,7 @@ def the_log_variable_shows_what_the_runtime_drops():
     for level, wanted in shown.items():
         done = speaking(HOOKS_LOG=level)
         assert {text for _, text in own_lines(done.stderr)} == wanted, (level, done.stderr)
-        # What the runtime shows is not shown twice.
+        # Events that the runtime shows are not shown twice.
         assert done.stderr.count("a warning of hooks") == 1, (level, done.stderr)
         # An unknown level is a warning.
         said = done.stderr.count('HOOKS_LOG is ignored: it is "nonsense", expected error, warn, info, debug, trace or off')

@@ -1,4 +1,4 @@
-"""The `stand_in` example in ONNX Runtime: it is the plugin it stands for, or says why not.
+"""The `stand_in` example in ONNX Runtime: it behaves like the plugin it stands in for, or reports why it cannot.
 
 usage: stand_in.py STAND_IN DEVICE_EP
 """

@@ -1,4 +1,4 @@
-"""What the scripts share: models of a few nodes, sessions, captured stderr."""
+"""Helpers for the scripts: models of a few nodes, sessions, captured stderr."""
 import contextlib
 import os
 import sys
@@ -69,7 +69,7 @@ def expect_error(run, *texts):
 
 @contextlib.contextmanager
 def captured_stderr():
-    """What the process writes to stderr inside the block, native code included; read it after the block."""
+    """Captures the process's stderr inside the block, including native code; read the result after the block."""
     lines = []
     sys.stderr.flush()
     kept = os.dup(2)

@@ -1,4 +1,4 @@
-"""Compares what the `inspect` plugin sees of a model with what the `onnx` package reads in it.
+"""Compares the `inspect` plugin's view of a model with what the `onnx` package reads from it.
 
 usage: views.py LIBRARY
 """

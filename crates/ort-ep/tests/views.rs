@@ -1,5 +1,5 @@
-//! The views against real ONNX Runtime: the `inspect` example reports what it sees of a model, `views.py` compares that
-//! with what the `onnx` package reads in the same file, once for each runtime that was set up.
+//! Tests the views in real ONNX Runtime: the `inspect` example reports its view of a model, and `views.py` compares
+//! that with what the `onnx` package reads from the same file, once for each installed runtime.
 use std::{
     path::{Path, PathBuf},
     process::Command,
@@ -41,7 +41,7 @@ fn is_installed(runtime: &Option<PathBuf>) -> bool {
     runtime.as_ref().is_some_and(|folder| folder.join("onnxruntime").is_dir())
 }
 
-/// Where `cargo xtask setup` puts Python and the runtimes, whatever cargo's target folder is.
+/// The folder of Python and the runtimes; `cargo xtask setup` uses it even if cargo's target folder is elsewhere.
 fn target_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target")
 }

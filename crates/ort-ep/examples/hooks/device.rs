@@ -105,7 +105,7 @@ impl HooksStream {
         Self { number, device, _gone: Gone("stream.drop") }
     }
 
-    /// Stands for the driver's default stream.
+    /// Represents the driver's default stream.
     pub fn of_default(device: u32) -> Self {
         Self { number: 0, device, _gone: Gone("stream.drop") }
     }

@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use ort_ep::{EpRequest, Result, Weightless};
 
-/// What a session asked for.
+/// The options that a session set.
 #[derive(Debug, Default)]
 pub struct Settings {
     /// `nhwc=1`: prefers channels-last; `nhwc=ask` lets ONNX Runtime decide for each operator.
@@ -23,7 +23,7 @@ pub struct Settings {
     pub serial: bool,
     /// `default_device=N`: nodes run on the memory of device N.
     pub default_device: Option<u32>,
-    /// `budget=BYTES`: says how much memory is left.
+    /// `budget=BYTES`: reports how much memory is left.
     pub budget: Option<u64>,
     /// `compiled=TEXT`: saves compiled models with this compatibility text.
     pub compiled: Option<String>,
@@ -35,7 +35,7 @@ pub struct Settings {
     pub only: Option<String>,
     /// `results=N`: returns N results for every group of partitions, instead of one for each.
     pub results: Option<usize>,
-    /// Where a compiled model goes, if one is being made.
+    /// Where to save the compiled model, if one is being made.
     pub save: Option<Save>,
 }
 

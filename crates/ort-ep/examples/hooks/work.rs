@@ -53,7 +53,7 @@ impl Partition for Work {
     }
 }
 
-/// One event of each level, on this thread and on one that ONNX Runtime does not know about.
+/// Logs one event of each level, on this thread and on one that ONNX Runtime does not know about.
 fn speak() {
     tracing::error!(number = 1, "an error of hooks");
     tracing::warn!("a warning of hooks");

@@ -132,7 +132,7 @@ impl Runtime {
         if status.is_null() {
             return None;
         }
-        // SAFETY: a non-null status is ours and released once; the text is copied before.
+        // SAFETY: a non-null status is ours and released once; the text is copied before that.
         unsafe {
             let text = CStr::from_ptr(self.api.GetErrorMessage(status)).to_string_lossy().into_owned();
             self.api.ReleaseStatus(status);

@@ -1,6 +1,6 @@
 //! Calls the plugin's tables in ways ONNX Runtime does not use today: with real runtimes, several of them in one
 //! process, but without a session.
-#![cfg(target_os = "linux")] // Only here do the packages contain the runtime as a separate library.
+#![cfg(target_os = "linux")] // Only the Linux packages contain the runtime as a separate library.
 #![allow(clippy::unwrap_used, reason = "everything here is part of a test")]
 mod host;
 
