@@ -6,18 +6,18 @@
 
 namespace {
 
-// One of the facts that the provider tells about a device; "?" if it does not know.
+// Returns an entry of the device's metadata, or "?" if there is none.
 std::string fact(const Ort::ConstEpDevice& device, const char* key) {
   const char* value = device.EpMetadata().GetValue(key);
   return value == nullptr ? "?" : value;
 }
 
 void list_devices(const char* library) {
-  // Everything below belongs to the environment: declare it first, so that it is destroyed last.
+  // Everything below uses the environment: declare it first, so that it is destroyed last.
   Ort::Env env(ORT_LOGGING_LEVEL_WARNING, "register");
   const std::vector<Ort::ConstEpDevice> devices = amdgpu::register_library(env, library);
 
-  // Registering succeeds without a GPU, so that one program can ship for all machines.
+  // Registration succeeds even without a GPU, so one program can ship for all machines.
   if (devices.empty()) {
     std::printf("no AMD GPU: sessions run on the CPU (`amdgpu-ep doctor` says why)\n");
     return;

@@ -28,11 +28,11 @@ void convolve(const char* library, const std::filesystem::path& model) {
   options.AppendExecutionProvider_V2(env, {device}, provider_options);
   // Options of a backend are entries of the session. `on` makes hipDNN run every operation that it has.
   options.AddConfigEntry("ep.hip.hipdnn", "on");
-  // Nodes that the provider declines would run on the CPU without a word. Make that an error.
+  // Nodes that the provider declines would silently run on the CPU. Make that an error.
   options.AddConfigEntry("session.disable_cpu_ep_fallback", "1");
   Ort::Session session(env, model.c_str(), options);
 
-  // Without a provider in its options, a session runs on the CPU, whatever is registered.
+  // Without a provider in its options, a session runs on the CPU, even if providers are registered.
   Ort::Session reference(env, model.c_str(), Ort::SessionOptions{});
 
   std::vector<float> picture = amdgpu::numbers(3 * 32 * 32, 0.0f);

@@ -1,4 +1,4 @@
-// Runs a recurrent model whose state stays in device memory from step to step: only the inputs before the first step and
+// Runs a recurrent model whose state stays in device memory between steps: only the inputs before the first step and
 // the result after the last one are copied.
 //
 //     03-io-binding libamdgpu-ep.so recurrent.onnx
@@ -54,7 +54,7 @@ void run(const char* library, const std::filesystem::path& model) {
   }
   std::vector<float> state(2 * 16, 0.0f);
 
-  // Upload all inputs and the first state with one call. Without a stream it returns when the copies are done.
+  // Upload all inputs and the initial state with one call. Without a stream, it returns when the copies are done.
   std::vector<Ort::Value> host, uploaded;
   for (std::vector<float>& input : inputs) {
     host.push_back(amdgpu::tensor(input, kInputShape));

@@ -1,4 +1,4 @@
-// What the examples share: register the provider, find its devices, compare results with the CPU provider.
+// Helpers for the examples: register the provider, find its devices, compare results with the CPU provider's.
 #pragma once
 
 #include <onnxruntime_cxx_api.h>
@@ -16,10 +16,10 @@
 
 namespace amdgpu {
 
-// The library's devices carry the name that it was registered under.
+// The library's devices have the name that it was registered under.
 inline constexpr const char* kProvider = "AMDGPUExecutionProvider";
 
-// Registers the library and returns its devices. There are none on a machine without an AMD GPU.
+// Registers the library and returns its devices; none on a machine without an AMD GPU.
 inline std::vector<Ort::ConstEpDevice> register_library(Ort::Env& env, const std::filesystem::path& library) {
   // ONNX Runtime looks for a relative path beside its own library, so give it a full one.
   env.RegisterExecutionProviderLibrary(kProvider, std::filesystem::absolute(library).native());
@@ -31,7 +31,7 @@ inline std::vector<Ort::ConstEpDevice> register_library(Ort::Env& env, const std
   return devices;
 }
 
-// As above, for programs that cannot go on without a device.
+// As above, for programs that need a device.
 inline Ort::ConstEpDevice first_device(Ort::Env& env, const std::filesystem::path& library) {
   const std::vector<Ort::ConstEpDevice> devices = register_library(env, library);
   if (devices.empty()) {
@@ -49,7 +49,7 @@ inline std::vector<float> numbers(std::size_t count, float phase) {
   return values;
 }
 
-// A tensor over memory of the caller, which must outlive it.
+// Creates a tensor that uses the caller's memory, which must outlive it.
 inline Ort::Value tensor(std::vector<float>& values, const std::vector<std::int64_t>& shape) {
   const Ort::MemoryInfo memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
   return Ort::Value::CreateTensor<float>(memory, values.data(), values.size(), shape.data(), shape.size());
@@ -61,7 +61,7 @@ inline std::vector<float> contents(const Ort::Value& value) {
   return {first, first + value.GetTensorTypeAndShapeInfo().GetElementCount()};
 }
 
-// Throws unless every element is within 1e-4 of the expected one; written so that a NaN fails, too.
+// Throws unless every element is within 1e-4 of the expected one. The condition also fails for NaN.
 inline void expect_close(const char* what, const std::vector<float>& expected, const std::vector<float>& actual) {
   if (expected.size() != actual.size()) throw std::runtime_error(std::string(what) + ": the shapes differ");
   float largest = 0.0f;
@@ -77,7 +77,7 @@ inline void expect_close(const char* what, const std::vector<float>& expected, c
               static_cast<double>(largest));
 }
 
-// Runs `body`, and turns an exception into a message and exit code 1. The C++ API reports every failure by throwing.
+// Runs `body`, and turns an exception into a message and exit code 1. The C++ API reports all errors as exceptions.
 template <typename Body>
 int guarded(Body body) {
   try {

@@ -1,4 +1,4 @@
-"""Writes the models of the examples into a folder. Needs the packages onnx and numpy.
+"""Writes the models of the examples to a folder. Needs the packages onnx and numpy.
 
     python models.py FOLDER
 """
@@ -18,7 +18,7 @@ convolution (float[1, 3, 32, 32] x) => (float[1, 8, 16, 16] y) {{
     y = Relu(sum)
 }}"""
 
-# One step of a small recurrent network. The caller hands `next_state` back as `state`.
+# One step of a small recurrent network. The caller passes `next_state` as the next `state`.
 RECURRENT = f"""{HEADER}
 recurrent (float[batch, 8] x, float[batch, 16] state) => (float[batch, 16] next_state, float[batch, 4] y) {{
     from_input = MatMul(x, input_weight)
