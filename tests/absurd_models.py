@@ -1,4 +1,4 @@
-"""Small valid-looking models whose numbers are absurd: sizes no machine has, ranks nobody wants, products that overflow."""
+"""Small, valid-looking models with absurd numbers: impossible sizes, excessive ranks, products that overflow."""
 import numpy as np
 from onnx import TensorProto, helper
 
@@ -7,7 +7,7 @@ X = np.ones((2, 3), np.float32)
 
 
 def one_node(op_type, *inputs, opset=21, outputs=1, out_type=TensorProto.FLOAT, **attributes):
-    """(model, inputs by name) of a node fed with arrays; a missing input is None."""
+    """(model, inputs by name) of one node with arrays as inputs; None stands for a missing input."""
     names = [f"in{at}" if array is not None else "" for at, array in enumerate(inputs)]
     feeds = {name: np.asarray(array) for name, array in zip(names, inputs) if array is not None}
     results = [f"out{at}" for at in range(outputs)]
@@ -19,8 +19,9 @@ def one_node(op_type, *inputs, opset=21, outputs=1, out_type=TensorProto.FLOAT, 
 
 
 def chain(huge, kind, *nodes, out_type=TensorProto.FLOAT):
-    """(model, inputs by name) of nodes after an Expand to a huge shape, which nobody has to store: each is (operator, inputs,
-    attributes), reads `big`, the result of the one before it or a feed, and makes the next `big`."""
+    """(model, inputs by name) of nodes after an Expand to a huge shape, which never has to be stored. Each node is
+    (operator, inputs, attributes); it reads `big`, the previous node's result, or a feed, and its output is the next
+    `big`."""
     feeds = {"x": np.ones(1, kind), "shape": ints(*huge), "row": np.ones((1, 3), np.float32), "axes": ints(-1), "flag": np.array([True])}
     made = [helper.make_node("Expand", ["x", "shape"], ["big0"])]
     for at, (op_type, inputs, attributes) in enumerate(nodes):
@@ -76,7 +77,7 @@ def absurd(rng):
         lambda: one_node("Flatten", X, axis=huge),
         lambda: one_node("MatMul", np.ones((1 << 20, 1), np.float32), np.ones((1, 1 << 20), np.float32)),
         lambda: one_node("Einsum", np.ones(1 << 13, np.float32), np.ones(1 << 13, np.float32), np.ones(1 << 13, np.float32), equation="i,j,k->ijk"),
-        # Work without memory: what is read is a repetition.
+        # Large amounts of work without memory: the input is a broadcast.
         lambda: chain((immense,), np.float32, ("ReduceMax", ["big", "axes"], {})),
         lambda: chain((1 << 20, 1 << 20), np.float32, ("ReduceSum", ["big"], {"keepdims": 0})),
         lambda: chain((1 << 20, 1 << 20), np.float32, ("Transpose", ["big"], {}), ("ReduceMean", ["big", "axes"], {}), ("Neg", ["big"], {})),

@@ -1,7 +1,7 @@
-"""What the models with real weights should make of real inputs: a cat is a cat, speech is speech.
+"""Expected results of the models with real weights on real inputs: a cat is a cat, speech is speech.
 
-Each function takes the outputs of one run and a function that runs the model on other inputs, and returns what it found;
-it raises AssertionError if the answer is not the expected one.
+Each function takes the outputs of one run and a function that runs the model on other inputs, and returns a description
+of the result. It raises AssertionError if the result is not the expected one.
 """
 import numpy as np
 
@@ -71,7 +71,7 @@ def three_flowers(outputs, rerun):
     return "three labels"
 
 
-# The integers of the rl_* models are compared with the golden exactly, which is all there is to expect of them.
+# The integers of the rl_* models are compared exactly with the golden; there is nothing else to check.
 EXPECTED = {
     "squeezenet_fp16": tabby_leads,
     "mobilenet_v2_qdq": cats_lead,

@@ -1,18 +1,19 @@
-"""Spoiled models and inputs through ONNX Runtime with the plugin in front: each ends in a result or in a sentence.
+"""Corrupted models and inputs in ONNX Runtime with the plugin enabled: each ends in a result or a readable error.
 
     python tests/corrupt_models.py --library libamdgpu-ep.so [--seed 1] [--count 2000] [--seconds 600] [--first 0] [--verbose]
 
-The models are ONNX's node tests, random graphs, models compiled by the plugin and a few with absurd sizes; what is done to them is in mutations.py: bytes
-are changed, attributes, shapes, types, wires and values are replaced, external data and saved partitions are cut short, moved or
-forged. Cases run in child processes with bounded memory. A case that ends the process or hangs is run again without the plugin:
-if that ends the same way, ONNX Runtime is to blame. A bad case stays in target/corrupt-models/.
-  sentence  it ends in an error that says something
-  runs      as with the CPU provider, or where that can't
-  differs   the results are others, or only the plugin refuses: the CPU provider reads past what it should (an axis of 65 for
-            three dimensions), and is not a reference; listed with --verbose
-  theirs    ONNX Runtime died or hung without the plugin too
-  CRASH     the process died or hung with the plugin, and not without it
-  MUTE      the error says nothing
+The models are ONNX's node tests, random graphs, models compiled by the plugin and a few with absurd sizes. mutations.py
+corrupts them: it changes bytes; replaces attributes, shapes, types, connections and values; and truncates, moves or
+forges external data and saved partitions. Cases run in child processes with limited memory. A case that crashes or
+hangs is run again without the plugin: if that ends the same way, ONNX Runtime is to blame. A bad case is kept in
+target/corrupt-models/.
+  sentence  fails with a meaningful error message
+  runs      gives the CPU provider's result, or runs where the CPU provider can't
+  differs   gives other results, or only the plugin rejects it: the CPU provider reads out of bounds (an axis of 65 for
+            three dimensions) and is not a reference; listed with --verbose
+  theirs    ONNX Runtime crashes or hangs without the plugin too
+  CRASH     the process crashes or hangs only with the plugin
+  MUTE      the error message has fewer than five words
 """
 import argparse
 import collections
@@ -52,7 +53,7 @@ def plain_arrays(values):
 
 
 class Bases:
-    """What is spoiled: (model, inputs by name)."""
+    """The models to corrupt, as (model, inputs by name)."""
 
     def __init__(self):
         from onnx.backend.test.case.node import collect_testcases
@@ -146,7 +147,7 @@ def options(devices):
 
 
 def attempt(path, feeds, devices):
-    """What the model gives, as ("ran", outputs) or ("status", sentence)."""
+    """The result of a model, as ("ran", outputs) or ("status", message)."""
     try:
         session = ort.InferenceSession(str(path), sess_options=options(devices), enable_fallback=0)
         wanted = {value.name for value in session.get_inputs()}
@@ -156,7 +157,8 @@ def attempt(path, feeds, devices):
 
 
 def difference(found, wanted):
-    """What differs, or None. Loose: spoiled values are infinite, enormous or undefined, and only what both sides define is compared."""
+    """The difference, or None. The comparison is loose: corrupted values are infinite, enormous or undefined, so only
+    values that both sides define are compared."""
     for f, w in zip(found, wanted):
         if not isinstance(w, np.ndarray):
             continue
@@ -188,7 +190,7 @@ def child(arguments):
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     say = lambda *line: print(json.dumps(line), flush=True)
     ort.set_default_logger_severity(4)
-    # The compiled model that is spoiled later is this script's own.
+    # This script itself makes the compiled model that it corrupts later.
     os.environ["AMDGPU_EP_TRUST_OPTIONS"] = "1"
     ort.register_execution_provider_library(NAME, arguments.library)
     devices = [device for device in ort.get_ep_devices() if device.ep_name == NAME]
@@ -218,7 +220,7 @@ def child(arguments):
 
 
 def run_child(arguments, folder, first, count, control=False):
-    """Yields (index, family, verdict, note); the last may be a CRASH, after which the rest is left."""
+    """Yields (index, family, verdict, note). The last one may be a CRASH; the remaining cases have not run then."""
     command = [sys.executable, __file__, "--child", "--library", arguments.library, "--folder", folder]
     command += ["--seed", str(arguments.seed), "--first", str(first), "--count", str(count)] + ["--control"] * control
     with tempfile.TemporaryFile("w+", errors="replace") as errors:

@@ -1,8 +1,9 @@
-"""One session, 200 shapes: a small transformer encoder as exporters write it, fed with random batches and lengths.
+"""One session, 200 shapes: a small transformer encoder as exporters write it, with random batch sizes and lengths.
 
     python tests/dynamic_shapes.py --library libhip-backend.so [--shapes 200] [--seed 1]
 
-Every answer must agree with ONNX Runtime's CPU provider, and the memory of the process must not grow with the shapes seen.
+Every result must agree with ONNX Runtime's CPU provider, and the process's memory must not grow with the number of
+shapes.
 """
 import argparse
 import os
@@ -14,14 +15,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 NAME = "DynamicShapesExecutionProvider"
 LAYERS, HEADS, WIDTH, WORDS, LONGEST = 4, 4, 32, 20_000, 64
-# A plan that dequantised the word vectors for itself would take 2.4 MiB, and the 150 plans that are watched 366 MiB; what the
-# C library keeps of freed memory differs by some 10 MiB from run to run.
+# If each plan dequantised the word vectors, that would take 2.4 MiB per plan, and 366 MiB for the 150 plans that are
+# measured. The freed memory that the C library keeps varies by about 10 MiB between runs.
 GROWTH_MIB = 48
 TOLERANCE = 1e-4
 
 
 class Encoder:
-    """Embeddings, and layers of attention and feed-forward with the shapes computed in the graph."""
+    """Embeddings, followed by attention and feed-forward layers; the graph computes the shapes."""
 
     def __init__(self):
         self.nodes, self.weights, self.random = [], [], np.random.default_rng(7)
@@ -43,7 +44,7 @@ class Encoder:
         return self.constant((self.random.normal(size=shape) * shape[0] ** -0.5).astype(np.float32))
 
     def table(self):
-        """Word vectors, quantised: if every plan dequantised them for itself, memory would show it."""
+        """Quantised word vectors: if every plan dequantised them, memory usage would show it."""
         rows = self.constant(self.random.integers(-128, 128, size=(WORDS, WIDTH)).astype(np.int8))
         return self.node("DequantizeLinear", rows, self.constant(np.float32(0.02)), self.constant(np.int8(3)))
 
@@ -51,7 +52,7 @@ class Encoder:
         return self.node("Add", self.node("MatMul", x, self.weight(inner, outer)), self.weight(outer))
 
     def norm(self, x):
-        """Written out, so that the engine has to see the pattern."""
+        """Written out in simple operators, so that the engine has to recognise the pattern."""
         centred = self.node("Sub", x, self.node("ReduceMean", x, axes=[-1]))
         square = self.node("Pow", centred, self.constant(np.float32(2)))
         variance = self.node("Add", self.node("ReduceMean", square, axes=[-1]), self.constant(np.float32(1e-5)))
@@ -100,7 +101,7 @@ def session(model, devices):
     options.intra_op_num_threads = 2
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    # The provider's own memory is measured, not what ONNX Runtime's arena keeps for each size it has seen.
+    # Measure the provider's own memory, not what ONNX Runtime's arena keeps for each size.
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     if devices:
@@ -132,7 +133,7 @@ def main():
     owners = [(item.ep_name, len(item.get_nodes())) for item in ours.get_provider_graph_assignment_info()]
     elsewhere = sum(count for owner, count in owners if owner != NAME)
     assert not elsewhere, f"{elsewhere} nodes are not on the device"
-    # The largest shape comes first, so that what one run needs is no growth.
+    # The largest shape comes first, so that the memory of a single run does not count as growth.
     largest = (8, LONGEST)
     every = [(batch, length) for batch in range(1, 9) for length in range(1, LONGEST + 1) if (batch, length) != largest]
     random.shuffle(every)

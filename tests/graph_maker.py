@@ -1,4 +1,4 @@
-"""A model under construction: values with shapes that may depend on run-time sizes, and ways to pick among them."""
+"""A model under construction: values whose shapes may depend on run-time sizes, and ways to choose among them."""
 import random
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ DTYPES = {
 }
 FLOATS, INTS = ("f32", "f16"), ("i32", "i64")
 MAX_ELEMENTS = 20_000
-# Above this, sums and products of values are no longer told apart from their rounding errors.
+# Above this, differences between sums and products cannot be distinguished from rounding errors.
 MAX_MAGNITUDE = 1e4
 
 
@@ -48,9 +48,9 @@ class Value:
     name: str
     dtype: str
     shape: tuple
-    # No element is larger, as far as the operators tell.
+    # An upper bound on the magnitude of the elements, as far as the operators determine it.
     magnitude: float
-    # Every right implementation gives the same bits: only such values may be compared, rounded or sorted.
+    # Every correct implementation gives the same bits: only such values may be compared, rounded or sorted.
     exact: bool = True
     used: bool = field(default=False, compare=False)
 
@@ -75,7 +75,7 @@ class Maker:
         self.numbers = np.random.default_rng(seed)
         self.opset = opset
         self.inputs, self.values, self.nodes, self.constants = [], [], [], []
-        # Names of values that carry the rounding errors of half precision, whatever their type.
+        # Names of values with rounding errors of half precision, regardless of their type.
         self.coarse = set()
 
     def input(self, dtype, shape):
@@ -119,7 +119,7 @@ class Maker:
         return results[0] if outputs == 1 else results
 
     def add(self, name, dtype, shape, magnitude, exact):
-        """Makes a node's output a value that other nodes may use."""
+        """Makes a node's output available to other nodes."""
         if dtype == "f16":
             self.coarse.add(name)
             exact = False
@@ -128,7 +128,7 @@ class Maker:
         return value
 
     def pick(self, *dtypes, where=lambda value: True):
-        """A value to go on from, rather one of the last; None if there is none."""
+        """A value to use as an input, preferably a recent one; None if there is none."""
         found = [value for value in self.values if value.dtype in dtypes and value.magnitude <= MAX_MAGNITUDE and where(value)]
         if not found:
             return None

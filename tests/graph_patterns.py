@@ -1,11 +1,11 @@
-"""Patterns of random graphs: what exporters write out in several operators and the engine takes as one.
+"""Patterns for random graphs: exporters write them as several operators, and the engine fuses them into one.
 
-Sometimes one thing is not as the pattern has it: another axis, another number, a second reader.
+Sometimes a detail differs from the pattern: another axis, another number, a second consumer.
 """
 from graph_maker import DTYPES, ONE
 from graph_ops import operator
 
-# How often something is different.
+# The probability of such a difference.
 ODD = 0.25
 
 
@@ -80,7 +80,7 @@ def written_silu(m):
 
 @operator()
 def written_attention(m):
-    """Heads of a sequence against itself, `[batch, heads, sequence, size]`."""
+    """Self-attention over the heads of a sequence, `[batch, heads, sequence, size]`."""
     x = m.pick("f32", where=lambda value: value.rank == 3 and value.shape[2].fixed and value.magnitude < 30)
     if not x or x.shape[2].factor % 2 or not m.fits((x.shape[0], x.shape[1], x.shape[1], x.shape[2])):
         return

@@ -1,9 +1,9 @@
-"""AMD's provider inside of ONNX Runtime, from PyPI: the second choice of `amdgpu-ep generate`.
+"""Tests ONNX Runtime with AMD's built-in provider, from PyPI: the second choice of `amdgpu-ep generate`.
 
     python tests/legacy_provider.py --command amdgpu-ep --library libamdgpu-ep.so --onnxruntime libonnxruntime.so --model DIR
 
-Without MIGraphX on the machine it cannot start, and the CPU runs, with a note that says so; with it, it runs. With a
-device of ours, ours comes first.
+Without MIGraphX on the machine, AMD's provider cannot start; the CPU is used, and a note says so. With MIGraphX, it is
+used. If our provider has a device, ours comes first.
 """
 import argparse
 import json
@@ -19,7 +19,7 @@ arguments = arguments.parse_args()
 def generate(driver, *flags):
     command = [arguments.command, "generate", arguments.model, "Hello", "--json", "--max-new-tokens", "8"]
     command += ["--ort", arguments.onnxruntime, "--library", arguments.library, *flags]
-    # A driver that is not there: no device of ours, whatever the machine has.
+    # With a missing driver, we have no device, regardless of the machine.
     environment = {**os.environ, "AMDGPU_EP_DRIVER": driver, "AMDGPU_EP_HIP_LIBRARY": "there-is-no-such-library.so"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
 

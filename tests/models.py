@@ -1,16 +1,17 @@
-"""Real models through a backend: right answers, how much runs on the device, and speed beside the CPU provider.
+"""Runs real models on a backend: correct results, the share of nodes on the device, and speed compared with the CPU
+provider.
 
     python tests/models.py --library libhip-backend.so [--only silero_vad,…] [--bench]
     python tests/models.py --library libmigraphx-backend.so --option target=ref
     python tests/models.py --library libhip-backend.so --hipdnn [--only …]
 
-A model is right if its outputs are within its tolerance of the recorded ones, and if it does what tests/behaviour.py expects.
-Recorded answers of quantised models come from the CPU provider's fused integer kernels; those in UNFUSED may instead agree
-with the CPU provider without graph optimisations, which computes the graph as it is written, as we do.
+A model is right if its outputs are within its tolerance of the recorded ones, and if it does what tests/behaviour.py
+expects. Recorded outputs of quantised models come from the CPU provider's fused integer kernels. Models in UNFUSED may
+instead agree with the CPU provider without graph optimisations, which computes the graph as it is written, as we do.
 
-With --hipdnn, steps are offered to hipDNN, and a model is right only if hipDNN runs every convolution of floats in it.
+With --hipdnn, steps are offered to hipDNN, and a model is right only if hipDNN runs all of its float convolutions.
 
-Needs the model collection that stands beside the repository (../shared); without it there is nothing to do, and it says so.
+Needs the model collection beside the repository (../shared). Without it, the script says so and does nothing.
 """
 import argparse
 import collections
@@ -33,7 +34,7 @@ UNFUSED = ("mobilenet_v2_qdq",)
 
 
 def collection():
-    """The models, made under target/ once; `light` ones get weights that tell right from wrong."""
+    """The models, made once under target/; `light` ones get weights that make errors visible."""
     folder = ROOT / "target" / "models"
     tools = SHARED / "tools"
     if not (folder / "manifest.json").exists():
@@ -70,7 +71,7 @@ def session(ort, path, devices, optimised=True, stages=""):
 
 
 def medians(sessions, feeds, seconds):
-    """Median time of one run of each session, in turn."""
+    """The median time of one run of each session; the sessions take turns."""
     times = [[] for _ in sessions]
     for one in sessions:
         one.run(None, feeds)
@@ -84,18 +85,18 @@ def medians(sessions, feeds, seconds):
 
 
 def runner(make_golden, one):
-    """Runs a session on inputs, and gives its outputs by name."""
+    """Returns a function that runs the session on inputs and returns its outputs by name."""
     names = [output.name for output in one.get_outputs()]
     return lambda feeds: make_golden.flatten(dict(zip(names, one.run(names, feeds))))
 
 
 def full(outputs):
-    """Outputs as something to compare with."""
+    """Outputs in the format of recorded ones, for comparisons."""
     return {name: {"full": value} for name, value in outputs.items()}
 
 
 def one_node_overhead(ort, devices):
-    """How long a warm run of one small Add takes, as a multiple of the CPU provider's."""
+    """The time of a warm run of one small Add, as a multiple of the CPU provider's."""
     import numpy as np
     import onnx
 
@@ -111,14 +112,14 @@ def one_node_overhead(ort, devices):
 
 
 def arena(folder):
-    """Of the largest plan whose stages were written to a folder: the arena's bytes, and those in use at once."""
+    """The size of the largest plan's arena and its peak usage in bytes, from the stages written to a folder."""
     plans = [re.match(r"arena of (\d+) bytes, (\d+) in use at once", file.read_text()) for file in Path(folder).glob("*.txt")]
     sizes = [tuple(map(int, plan.groups())) for plan in plans if plan]
     return max(sizes, default=(0, 0))
 
 
 def run_by_hipdnn(file):
-    """What hipDNN ran of a model whose steps were recorded; fails if a convolution of floats is not among it."""
+    """Summarises what hipDNN ran of a model with recorded steps; fails if it did not run every float convolution."""
     lines = [json.loads(line) for line in Path(file).read_text().splitlines()]
     steps = [step for line in lines for step in line.get("steps", [])]
     taken = lambda steps: sum(step["run_by"].startswith("hipDNN: ") for step in steps)
@@ -146,7 +147,7 @@ def main():
     import onnxruntime as ort
 
     models = [model for model in collection() if not arguments.only or model["id"] in arguments.only]
-    # The files that options name are this script's own.
+    # Options name only files of this script.
     os.environ["AMDGPU_EP_TRUST_OPTIONS"] = "1"
     ort.register_execution_provider_library(NAME, arguments.library)
     devices = [device for device in ort.get_ep_devices() if device.ep_name == NAME]

@@ -1,4 +1,4 @@
-"""Ways to spoil a model: each takes a ModelProto and a random generator, and changes the model or says it can't."""
+"""Ways to corrupt a model: each takes a ModelProto and a random generator, and returns whether it changed the model."""
 import random
 
 import numpy as np
@@ -12,7 +12,7 @@ TYPES = tuple(range(0, 24))
 
 
 def graphs(graph):
-    """The graph and those inside its nodes."""
+    """The graph and its subgraphs."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
@@ -98,13 +98,13 @@ def spoil_tensor(tensor, rng):
     else:
         try:
             values = changed_values(numpy_helper.to_array(tensor), rng)
-        except (ValueError, TypeError, KeyError):  # it is spoiled already
+        except (ValueError, TypeError, KeyError):  # it is already corrupted
             return
         tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
 
 
 def changed_values(array, rng):
-    """The array with other values, mostly of its shape."""
+    """The array with changed values, mostly with the same shape."""
     array = np.array(array)
     if array.dtype.kind in "OUS" or array.dtype.isbuiltin != 1:
         return array
@@ -129,7 +129,7 @@ def initializer(model, rng):
 
 
 def declared(model, rng):
-    """Shape and type that the model says its inputs, outputs and values have."""
+    """Changes the declared shape or type of an input, output or value."""
     graph = pick(rng, graphs(model.graph))
     value = pick(rng, [*graph.input, *graph.output, *graph.value_info])
     if value is None or not value.type.HasField("tensor_type"):
@@ -155,7 +155,7 @@ def declared(model, rng):
 
 
 def wire(model, rng):
-    """Inputs and outputs of nodes: missing, doubled, in circles, of other operators."""
+    """Changes inputs and outputs of nodes: missing, duplicated, cyclic, from other operators."""
     graph = pick(rng, graphs(model.graph))
     node = pick(rng, graph.node)
     if node is None:
@@ -204,7 +204,7 @@ STRUCTURAL = (attribute, attribute, attribute, initializer, initializer, declare
 
 
 def structure(model, rng):
-    """One to three changes that leave a protobuf message; True if there was any."""
+    """One to three changes that keep a valid protobuf message; True if there was any."""
     return any([rng.choice(STRUCTURAL)(model, rng) for _ in range(rng.randint(1, 3))])
 
 
@@ -227,7 +227,7 @@ def data(blob, rng):
 
 
 def fix_inputs(model, values, rng):
-    """Turns some inputs into initializers, so that what reads them is known before the first run."""
+    """Turns some inputs into initializers, so that their values are known before the first run."""
     for value in list(model.graph.input):
         array = values.get(value.name)
         if isinstance(array, np.ndarray) and rng.random() < 0.6:

@@ -1,12 +1,12 @@
-"""Random graphs of 3 to 30 operators: ONNX Runtime with a backend in front against ONNX Runtime's CPU provider.
+"""Compares random graphs of 3 to 30 operators on a backend with ONNX Runtime's CPU provider.
 
     python tests/random_graphs.py --library libhip-backend.so [--seed 1] [--count 300] [--first 0]
 
-Every graph runs with graph optimisations off and on, with several sizes of its run-time dimensions in one session. Where ONNX
-Runtime's own optimisations change the CPU provider's result, as 1.31.1 does when it merges a Pad of zeros into a MaxPool, that
-result counts as right too. Integers and booleans must be equal; floats within a tolerance relative to the largest element, a
-wider one where half precision was on the way. A model that gives different results, or on which the process dies, stays in
-target/random-graphs/.
+Every graph runs with graph optimisations off and on, with several run-time sizes in one session. If ONNX Runtime's own
+optimisations change the CPU provider's result (1.31.1 does so when it merges a Pad of zeros into a MaxPool), that
+result counts as right too. Integers and booleans must be equal. Floats must be within a tolerance relative to the
+largest element, which is wider if half precision is involved. A model that gives different results or crashes the
+process is kept in target/random-graphs/.
 """
 import argparse
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-import graph_patterns  # noqa: F401, its operators join the table
+import graph_patterns  # noqa: F401, adds its operators to the table
 from graph_maker import Dim, Maker
 from graph_ops import TABLE
 
@@ -25,8 +25,9 @@ KEPT = Path(__file__).resolve().parent.parent / "target" / "random-graphs"
 TOLERANCE, COARSE_TOLERANCE = 5e-5, 4e-2
 SIZES = ({"N": 1, "S": 4}, {"N": 5, "S": 7}, {"N": 2, "S": 1}, {"N": 5, "S": 7})
 EMPTY = ({"N": 0, "S": 3},)
-# ONNX Runtime's CPU provider (seen in 1.31.1) ends the process when a recurrent operator gets a sequence without steps; ONNX
-# leaves the mean of nothing undefined, and what becomes of infinities, which are the largest of nothing, in later operators.
+# ONNX Runtime's CPU provider (seen in 1.31.1) crashes the process when a recurrent operator gets an empty sequence.
+# ONNX does not define the mean of an empty set, nor how later operators treat infinities, which are the maximum of an
+# empty set.
 NEVER_EMPTY = {"LSTM", "GRU", "RNN", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceLogSumExp"}
 N, S = Dim(1, ("N",)), Dim(1, ("S",))
 
@@ -73,13 +74,13 @@ def session(model, devices, optimised):
 
 
 def placed(one):
-    """Nodes on the device, and all nodes."""
+    """The number of nodes on the device, and of all nodes."""
     counts = [(len(item.get_nodes()), item.ep_name == NAME) for item in one.get_provider_graph_assignment_info()]
     return np.array([sum(count for count, ours in counts if ours), sum(count for count, _ in counts)])
 
 
 def difference(found, wanted, tolerance):
-    """What is wrong with an output, or None."""
+    """Describes the difference of an output, or None."""
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return f"{found.dtype}{list(found.shape)} instead of {wanted.dtype}{list(wanted.shape)}"
     if found.dtype.kind != "f":
@@ -95,7 +96,7 @@ def difference(found, wanted, tolerance):
 
 
 def check(m, devices, seed):
-    """(faults, nodes on the device and all, runs) of one graph."""
+    """(faults, counts of nodes on the device and of all nodes, runs) of one graph."""
     model = m.model().SerializeToString()
     path = KEPT / f"{seed}.onnx"
     path.write_bytes(model)
@@ -124,7 +125,7 @@ def check(m, devices, seed):
 
 
 def results(reference, feeds):
-    """The CPU provider's results; None if it refuses, because then it is not a reference."""
+    """The CPU provider's results; None if it fails, because then it is not a reference."""
     try:
         return reference.run(None, feeds)
     except Exception:

@@ -1,4 +1,4 @@
-"""Saved partitions, damaged and forged: with a checksum that fits, so that what is behind it is reached."""
+"""Damaged and forged saved partitions, with a valid checksum, so that the code behind the checksum test is reached."""
 import os
 from pathlib import Path
 
@@ -15,7 +15,7 @@ MASK = (1 << 64) - 1
 
 
 def checksum(data):
-    """As `saved/mod.rs` defines it."""
+    """The checksum of `saved/mod.rs`."""
 
     def step(state, word):
         mixed = ((state ^ word) * 0x0000_0100_0000_01B3) & MASK
@@ -35,7 +35,7 @@ def sealed(body, format=1):
 
 
 def network():
-    """Few nodes with weights, attributes and shape arithmetic, so that a blob has a bit of everything."""
+    """A few nodes with weights, attributes and shape arithmetic, so that a blob contains some of everything."""
     rng = np.random.default_rng(1)
     weight = numpy_helper.from_array(rng.normal(size=(4, 3, 3, 3)).astype(np.float32), "w")
     shape = numpy_helper.from_array(np.array([0, -1], np.int64), "shape")
@@ -51,10 +51,10 @@ def network():
 
 
 class Compiled:
-    """A model compiled by the plugin, and ways to spoil it."""
+    """A model compiled by the plugin, and ways to corrupt it."""
 
     def __init__(self, options, folder):
-        # A name of its own: another child may stand in the same folder.
+        # A unique name: another child process may use the same folder.
         path = Path(folder) / f"source_{os.getpid()}.onnx"
         onnx.save(network(), path)
         compiler = ort.ModelCompiler(options, str(path), embed_compiled_data_into_model=True)

@@ -1,8 +1,8 @@
-"""OpenVINO's plugin as a backend of the umbrella: somebody else's library, on the host driver, through stock ONNX Runtime.
+"""OpenVINO's plugin as a backend of the umbrella: a third-party library on the host driver, in stock ONNX Runtime.
 
     python tests/third_party.py --library libamdgpu-ep.so --plugin libonnxruntime_providers_openvino_plugin.so
 
-Every node has to run on the plugin, and results are compared with ONNX Runtime's CPU provider.
+Every node has to run on the plugin, and results are compared with those of ONNX Runtime's CPU provider.
 """
 import argparse
 import os
@@ -16,7 +16,7 @@ arguments.add_argument("--plugin", required=True)
 arguments = arguments.parse_args()
 os.environ["AMDGPU_EP_LIBRARY"] = os.path.abspath(arguments.library)
 os.environ["AMDGPU_EP_DRIVER"] = "host"
-# The plugin to load is named by whoever runs this.
+# The user of this script chooses the plugin to load.
 os.environ["AMDGPU_EP_TRUST_OPTIONS"] = "1"
 sys.path.insert(0, str(Path(__file__).parent / "python"))
 
@@ -26,9 +26,9 @@ from onnx import TensorProto, helper, numpy_helper
 from support import EP, affine, affine_model, bytes_of, empty_on_device, on_device, options_for, registered, sample
 
 PLUGIN = os.path.abspath(arguments.plugin)
-# What the plugin's own devices say; it offers none on CPUs of other makers, and runs on them all the same.
+# As the plugin describes its own devices. It offers none on CPUs of other vendors, but still runs on them.
 OPTIONS = {"backend_library": PLUGIN, "backend_device": "ov_device=CPU"}
-# Some CPUs make it compute in bfloat16 otherwise.
+# On some CPUs it would otherwise compute in bfloat16.
 FLOAT32 = ("ep.openvinoexecutionprovider.load_config", '{"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}')
 
 
@@ -76,7 +76,7 @@ def same_as_cpu(model, x, found):
     assert running.get_providers()[0] == EP, running.get_providers()
     for _ in range(3):
         np.testing.assert_allclose(running.run(None, {"x": x})[0], want, rtol=1e-4, atol=1e-5)
-    # Tensors that stay on the device: the plugin reads and writes the umbrella's memory.
+    # With tensors that stay on the device, the plugin reads and writes the umbrella's memory.
     binding, y = running.io_binding(), empty_on_device(want.shape, np.float32)
     binding.bind_ortvalue_input("x", on_device(x))
     binding.bind_ortvalue_output("y", y)
@@ -88,7 +88,7 @@ def same_as_cpu(model, x, found):
 with registered() as found:
     model, x = convolutions()
     worst = max(same_as_cpu(affine_model(), sample(), found), same_as_cpu(model, x, found))
-    # Beside a session of the hip backend, in either order of creation.
+    # Together with a session of the hip backend, created in either order.
     ours = session(affine_model(), found, profile="hip")
     theirs = session(affine_model(), found)
     np.testing.assert_allclose(

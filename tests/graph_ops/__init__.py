@@ -1,6 +1,7 @@
-"""Operators of random graphs: each function adds one use of an operator to a `Maker`, or returns without doing so.
+"""Operators for random graphs: each function adds one use of an operator to a `Maker`, or returns without adding any.
 
-Values stay tame on purpose (no poles, no overflow), since a difference that rounding can explain proves nothing.
+Values are kept moderate on purpose (no poles, no overflow), since a difference that rounding can explain proves
+nothing.
 """
 from graph_ops import elementwise, indexing, movement, norms, products, reductions, shapes, windows
 from graph_ops.registry import TABLE, operator

@@ -50,7 +50,8 @@ def clip(m):
 
 
 def partner(m, x):
-    """Something to combine with `x`: a value of the same type that broadcasts, or a constant. (operand, shape, magnitude, exact)"""
+    """An operand to combine with `x`, as (operand, shape, magnitude, exact): a value of the same type that broadcasts,
+    or a constant."""
 
     def broadcasts(y):
         pairs = zip(reversed(x.shape), reversed(y.shape))

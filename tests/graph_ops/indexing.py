@@ -1,4 +1,4 @@
-"""Operators that look elements up, or put them somewhere, by index."""
+"""Operators that read or write elements by index."""
 import numpy as np
 
 from graph_maker import DTYPES, FLOATS, INTS, Dim
@@ -21,7 +21,7 @@ def gather(m):
 
 @operator()
 def look_up(m):
-    """Rows of a table by computed indices."""
+    """Selects rows of a table by computed indices."""
     x = m.pick(*INTS, where=lambda value: value.rank <= 3)
     if x:
         index = m.node("Mod", [x, m.constant(DTYPES[x.dtype][1](6))])
@@ -54,7 +54,7 @@ def gather_nd(m):
 
 @operator()
 def scatter_rows(m):
-    """Rows written at distinct places, so that their order does not matter."""
+    """Writes rows at distinct positions, so that their order does not matter."""
     x = m.pick(*FLOATS, *INTS, where=lambda value: value.rank >= 2 and value.is_fixed() and value.shape[0].factor >= 2)
     if not x:
         return

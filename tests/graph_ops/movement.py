@@ -1,4 +1,4 @@
-"""Operators that move elements: by axes, blocks and pieces."""
+"""Operators that move elements: by axes, blocks and slices."""
 from graph_maker import FLOATS, INTS, ONE, Dim
 from graph_ops.registry import MOVABLE, operator
 
@@ -38,7 +38,7 @@ def merge_or_split_axes(m):
 
 @operator(weight=2)
 def reshape_by_shape(m):
-    """Reshape to a shape that is computed, as exporters write it."""
+    """Reshape to a computed shape, as exporters write it."""
     x = m.pick(*MOVABLE, where=lambda value: value.rank >= 2)
     if x:
         whole = m.node("Shape", [x])

@@ -23,7 +23,7 @@ def matmul(m):
 
 @operator()
 def self_attention(m):
-    """Scores of a sequence against itself, as exporters write them out."""
+    """Attention scores of a sequence against itself, as exporters write them out."""
     x = m.pick("f32", where=lambda value: value.rank == 3 and value.shape[-1].fixed and value.magnitude < 50)
     if x and m.fits((x.shape[0], x.shape[1], x.shape[1])):
         turned = m.node("Transpose", [x], perm=[0, 2, 1])
@@ -68,7 +68,7 @@ def quantised(m):
         scale = np.array([2.0 ** -m.random.randint(3, 6) for _ in range(count)], np.float32)
         zero = np.full(count, zero)
     scale, zero = m.constant(scale), m.constant(zero)
-    # The scales of an axis are powers of two and so exact; a plain one may round a tie either way.
+    # Scales along an axis are powers of two, so they are exact; a scalar scale may round a tie either way.
     bits = m.node("QuantizeLinear", [x, scale, zero], axis=axis)
     m.add(m.node("DequantizeLinear", [bits, scale, zero], axis=axis), "f32", x.shape, 13, False)
 

@@ -1,10 +1,10 @@
-"""The list that random graphs draw from."""
+"""The table of operators for random graphs."""
 MOVABLE = ("f32", "f16", "i32", "i64", "bool")
 TABLE = []
 
 
 def operator(weight=1):
-    """Puts a function on the list, as often as its weight says."""
+    """Adds a function to the table, as many times as its weight."""
 
     def register(function):
         TABLE.extend([function] * weight)

@@ -1,4 +1,4 @@
-"""What a hostile case is: a change to a good folder, the ways that meet it, and the ends that are allowed."""
+"""A hostile case: a change to a good folder, the ways to use the folder, and the permitted outcomes."""
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ TEXT = (*COMMAND, "genai")
 ALL = (*COMMAND, "python", "genai")
 MODEL = (*COMMAND, "explain", "run", "python", "genai")
 
-# Exit codes of the command: text was generated, or the command failed with a sentence.
+# Exit codes of the command: text was generated, or the command failed with an error message.
 EITHER, REFUSED, GOES_ON = (0, 2), (2,), (0,)
 
 
@@ -19,16 +19,16 @@ class Case:
     change: Callable[[Place], None]
     ways: tuple[str, ...] = TEXT
     ends: tuple[int, ...] = EITHER
-    # What the message must name, whenever the command fails: one of these.
+    # When the command fails, its message must contain one of these.
     names: tuple[str, ...] = ()
     # An option that a folder must not set: each way must name it in a warning or an error.
     refused: str = ""
-    # Ways in which ONNX Runtime or GenAI itself acts on the key before the provider could refuse it.
+    # Ways in which ONNX Runtime or GenAI acts on the key before the provider could reject it.
     theirs: tuple[str, ...] = ()
-    # `generate` puts the prompt into the folder's chat template.
+    # `generate` applies the folder's chat template to the prompt.
     chat: bool = True
     prompt: str = "hello"
-    # After which a run in Python or GenAI hangs.
+    # The time limit of a run in Python or GenAI.
     seconds: int = 60
-    # More arguments of `generate` and `chat`.
+    # Additional arguments of `generate` and `chat`.
     arguments: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Forms of the files of a folder, and what stands in `genai_config.json` besides options."""
+"""Malformed files of a folder, and settings in `genai_config.json` other than options."""
 import json
 import os
 import socket
@@ -31,7 +31,7 @@ def as_socket(name):
     def change(place):
         path = place.replace(name)
         here = os.getcwd()
-        os.chdir(path.parent)  # names of sockets are short
+        os.chdir(path.parent)  # socket paths have a short length limit
         try:
             with socket.socket(socket.AF_UNIX) as made:
                 made.bind(path.name)
@@ -54,7 +54,7 @@ def without_permission(name):
 
 
 def huge(name):
-    """A sparse file of 64 GiB: reading all of it is reading too much."""
+    """A sparse file of 64 GiB: reading all of it is too much."""
 
     def change(place):
         with open(place.replace(name), "wb") as file:
@@ -79,14 +79,14 @@ FORMS = {
     "unreadable": without_permission,
     "64-gib": huge,
 }
-# A folder is whole without these files, or with a useless one.
+# A folder is valid without these files, and with invalid ones.
 OPTIONAL = ("tokenizer_config.json", "chat_template.jinja")
-# GenAI reads these files itself, and waits for a pipe or reads a device to its end.
+# GenAI itself reads these files, and waits for a pipe or reads a device to its end.
 ENDLESS = ("fifo", "socket", "dev-zero", "dev-tty", "64-gib")
 
 
 def edited(*path, to):
-    """Sets what stands at a path of keys."""
+    """Sets the value at a path of keys."""
 
     def change(place):
         def inner(document):
@@ -170,7 +170,7 @@ def nested(opening, closing=""):
 
 
 def noise(place):
-    """100 MB in fields that nothing reads."""
+    """100 MB in fields that are never read."""
     with open(place.model / CONFIG, "w") as file:
         file.write('{"noise": [')
         line = ",".join(["[1,2,{\"a\":\"bbbbbbbbbbbbbbbb\"}]"] * 1000)

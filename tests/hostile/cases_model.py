@@ -1,4 +1,4 @@
-"""Models that are damaged, name files outside, or ask for more than any machine has."""
+"""Models that are damaged, refer to files outside their folder, or need more resources than any machine has."""
 import os
 
 import numpy as np
@@ -20,7 +20,7 @@ def tiny(nodes, initializers=(), inputs=("x",), extent=FLOATS, outputs=("y",), *
 
 
 def appended(nodes, initializers):
-    """The demo's decoder with `nodes` behind it: their scalar `more` is added to the logits."""
+    """The demo's decoder with `nodes` appended: their scalar `more` is added to the logits."""
     model = onnx.load(DEMO / "model.onnx")
     for node in model.graph.node:
         for at, name in enumerate(node.output):
@@ -37,7 +37,7 @@ def constants(**values):
 
 
 def hostile(nodes, initializers=()):
-    """As a decoder, for those who generate, and alone, for those who run models."""
+    """Saves the nodes as part of a decoder, for text generation, and alone, for running the model."""
 
     def change(place):
         onnx.save(appended(nodes, initializers), place.model / "model.onnx")
@@ -80,7 +80,7 @@ def shape_cases():
 
 
 def external(location, offset="0", length=str(4 * FLOATS), prepare=None):
-    """A weight of the tiny model and one behind the decoder, kept in a file."""
+    """A weight of the tiny model and one appended to the decoder, stored in a file."""
 
     def change(place):
         if prepare:
@@ -173,7 +173,7 @@ def form_cases():
 
 
 def nested_graph(depth):
-    """If inside If, by hand: the onnx package would overflow first."""
+    """If inside If, encoded by hand: the onnx package would overflow its stack first."""
 
     def field(number, data):
         length, rest = b"", len(data)
@@ -202,7 +202,7 @@ def lying_dims():
     return tiny([helper.make_node("Add", ["x", "w"], ["y"])], [tensor])
 
 
-# What the message of a failing command names: the file, or what is in it.
+# The message of a failing command must name the file or something in it.
 SAID = ("weights.bin", "model.onnx", "tiny.onnx", "byte", "memory", "hostile", "input", "output", "shape", "node")
 
 

@@ -1,11 +1,11 @@
-"""Options in `genai_config.json` that load libraries, write files or name addresses."""
+"""Options in `genai_config.json` that load libraries, write files or contain addresses."""
 import os
 
 from case import ALL, COMMAND, EITHER, Case
 
 BOTH = (*COMMAND, "genai")
 
-# name, options of the provider, the key that must be named
+# name, options of the provider, the key that must be reported
 PROVIDER = [
     ("backend_library", {"backend_library": "{evil}"}, "backend_library"),
     ("backend_library-relative", {"backend_library": "../evil/libevil.so"}, "backend_library"),
@@ -23,13 +23,13 @@ PROVIDER = [
     ("cache_dir-in-model", {"cache_dir": "{model}"}, "cache_dir"),
     ("int8-table", {"int8_enable": "1", "int8_calibration_table_name": "{target}/secret.txt"}, "int8_calibration_table_name"),
     ("dump_subgraphs", {"dump_subgraphs": "1"}, "dump_subgraphs"),
-    # Without MIGraphX the session ends before a warning could come.
+    # Without MIGraphX, session creation fails before the warning.
     ("dump_subgraphs-migraphx", {"dump_subgraphs": "1", "profile": "migraphx"}, "migraphx"),
     ("user_compute_stream", {"has_user_compute_stream": "1", "user_compute_stream": "4096"}, "user_compute_stream"),
     ("user_compute_stream-max", {"has_user_compute_stream": "1", "user_compute_stream": str(2**64 - 1)}, "user_compute_stream"),
 ]
 
-# A key that loads a library or writes a file of ours, as a session-config entry.
+# Our keys that load a library or write a file, as session-config entries.
 ENTRIES = [
     ("explain_file", {"ep.hip.explain_file": "{target}/explain"}, "ep.hip.explain_file"),
     ("explain_file-over-secret", {"ep.hip.explain_file": "{target}/secret.txt"}, "ep.hip.explain_file"),
@@ -50,7 +50,7 @@ ENTRIES = [
     ("explain-fifo", {"ep.hip.explain_file": "{target}/fifo"}, "ep.hip.explain_file"),
 ]
 
-# Keys of ONNX Runtime and GenAI themselves; in their own processes they act on them before a provider could refuse.
+# Keys of ONNX Runtime and GenAI; in their own processes, they act on them before a provider could reject them.
 RUNTIME = [
     ("optimized_model_filepath", {"session.optimized_model_filepath": "{target}/o.onnx"}, "optimized_model_filepath"),
     ("optimized_model_filepath-plain", {"optimized_model_filepath": "{target}/o.onnx"}, "optimized_model_filepath"),
@@ -86,7 +86,7 @@ def with_fifo(values):
 
 
 def other_providers(place):
-    """The same keys for providers that are not ours, and for ours under another spelling."""
+    """The same keys for other providers, and for ours in a different spelling."""
     options = {"backend_library": str(place.evil), "cache_dir": str(place.target / "cache")}
     place.edit(
         "genai_config.json",
@@ -106,6 +106,6 @@ def cases():
         theirs = ("python", "genai")
         ways = COMMAND + (("genai",) if "custom_ops" in name else theirs)
         yield Case(f"runtime-{name}", setting(values), ways, refused=key, theirs=theirs)
-    # Entries are compared letter by letter, so for the provider this one is not an option at all.
+    # Entries are case-sensitive, so for the provider this one is not an option at all.
     yield Case("entry-capitals-backend_library", setting({"ep.AMDGPUExecutionProvider.backend_library": "{evil}"}), ALL)
     yield Case("provider-other-spellings", other_providers, BOTH, EITHER, refused="backend_library")

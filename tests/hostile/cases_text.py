@@ -1,4 +1,4 @@
-"""Tokenizers and chat templates that multiply, loop, recurse or reach for files."""
+"""Tokenizers and chat templates that grow exponentially, loop, recurse or try to read files."""
 import base64
 
 from case import COMMAND, EITHER, REFUSED, TEXT, Case
@@ -17,7 +17,7 @@ def model_of_tokenizer(**parts):
 
 
 def emitting(text, change):
-    """The folder's own template brings the text that the tokenizer stumbles over."""
+    """The folder's own template emits the text that triggers the tokenizer's fault."""
 
     def both(place):
         place.edit(TOKENIZER_CONFIG, lambda document: document.update(chat_template=text))
@@ -85,8 +85,8 @@ def tokenizer_cases():
         "type-unknown": tokenizer(model={"type": "Shell", "command": "touch evil"}),
     }
     for name, change in changes.items():
-        # GenAI reads tokenizers with code of its own, and none of ours is near. A missing member of the model, as in
-        # type-unknown, makes GenAI 0.18 read behind its tables: what happens then depends on what happens to lie there.
+        # GenAI parses tokenizers with its own code, and ours is not involved. If the model lacks a member, as in
+        # type-unknown, GenAI 0.18 reads past its tables: the outcome depends on the memory that follows.
         ways = TEXT if name in ("ids-huge", "charsmap-garbage") else COMMAND
         yield Case(f"tokenizer-{name}", change, ways, EITHER, names=(TOKENIZER, "token"), prompt="aaaaaaaa hello", seconds=15)
         if name.startswith(("replace", "padding")):
@@ -101,7 +101,7 @@ def nested(depth):
 
 
 def cyclic_trie():
-    """A double array whose every unit leads back into it."""
+    """A double-array trie whose units all lead back into it."""
     units = b"".join(((i << 10) & 0xFFFFFFFF | 0x1FF).to_bytes(4, "little") for i in range(256))
     return len(units).to_bytes(4, "little") + units + b"a\0b\0"
 
@@ -182,7 +182,7 @@ def cut(text):
 def template_cases():
     names = (TOKENIZER_CONFIG, "chat_template", "template", "max_length", "token")
     for name, text in TEMPLATES.items():
-        # GenAI renders templates with code of its own; one case of each kind says how that ends.
+        # GenAI renders templates with its own code; one case of each kind shows the outcome.
         ways = TEXT if name in ("macro-recursion", "include-secret", "unfinished") else COMMAND
         yield Case(f"template-{name}", template(text), ways, EITHER, names=names, seconds=8)
     yield Case("template-file-wins", cut(TEMPLATES["string-doubling"]), COMMAND, EITHER, names=("chat_template.jinja",))

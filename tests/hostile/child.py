@@ -1,8 +1,8 @@
-"""A model folder in ONNX Runtime's Python package or in ONNX Runtime GenAI, as a program would use it.
+"""Uses a model folder in ONNX Runtime's Python package or in ONNX Runtime GenAI, as an application would.
 
-    python child.py python|genai FOLDER LIBRARY    with the library registered; without LIBRARY on the CPU provider alone
+    python child.py python|genai FOLDER LIBRARY    registers the library; without LIBRARY, uses only the CPU provider
 
-Exit code 0: it ran. 3: it ended in an error, whose text is printed.
+Exit code 0: it ran. 3: it failed, and the error message is printed.
 """
 import json
 import sys
@@ -13,7 +13,7 @@ TYPES = {"tensor(int64)": "int64", "tensor(int32)": "int32", "tensor(float16)": 
 
 
 def session_options(folder):
-    """The folder's session options; a folder whose file is not JSON has none."""
+    """The folder's session options; none if the file is not JSON."""
     try:
         options = json.loads((folder / "genai_config.json").read_bytes())["model"]["decoder"]["session_options"]
         return options if isinstance(options, dict) else {}
@@ -22,7 +22,7 @@ def session_options(folder):
 
 
 def providers(options):
-    """Options of our provider, wherever the folder names it."""
+    """The options of our provider, in all places where the folder names it."""
     found = {}
     for entry in options.get("provider_options", []):
         for name, values in entry.items():

@@ -1,4 +1,4 @@
-"""Hostile model folders: the build under test, sandboxes, and a summary of how everything ended."""
+"""Hostile model folders: the build under test, sandboxes, and a summary of all outcomes."""
 import os
 import sys
 from collections import Counter

@@ -1,6 +1,6 @@
 """Every hostile folder, made from the demo model.
 
-    python tests/hostile/folders.py DIRECTORY [NAME...]    makes them there, each in a sandbox of its own
+    python tests/hostile/folders.py DIRECTORY [NAME...]    makes them there, each in its own sandbox
 """
 import os
 import sys

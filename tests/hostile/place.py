@@ -1,8 +1,8 @@
-"""A sandbox for one run: a model folder, what a hostile folder may point at, and everything a process writes to.
+"""A sandbox for one run: a model folder, the targets of hostile paths, and every folder that a process writes to.
 
     model/   the folder under test: a copy of the demo model, which the case then changes
-    target/  where hostile names lead: a secret, a good model, and nothing else
-    evil/    a library that leaves a mark when it is loaded
+    target/  where hostile paths lead: a secret, a good model, and nothing else
+    evil/    a library that records when it is loaded
     home/, cache/, tmp/, cwd/  the process's own folders; only cache/ may change
 """
 import hashlib
@@ -40,7 +40,7 @@ void *OrtGetApiBase() { mark("OrtGetApiBase\\n"); abort(); }
 
 
 def compile_evil(folder):
-    """The library, built by the system's C compiler."""
+    """Builds the library with the system's C compiler."""
     source, library = Path(folder, "evil.c"), Path(folder, "libevil.so")
     source.write_text(EVIL_SOURCE)
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-w", "-o", library, source], check=True)
@@ -48,7 +48,7 @@ def compile_evil(folder):
 
 
 class Place:
-    """The sandbox, with short ways to change the model folder."""
+    """The sandbox, with helpers to change the model folder."""
 
     def __init__(self, root, evil, umbrella):
         self.root, self.umbrella = Path(root), Path(umbrella)
@@ -56,7 +56,7 @@ class Place:
             (self.root / name).mkdir(parents=True)
         self.model, self.target, self.cwd = (self.root / name for name in ("model", "target", "cwd"))
         self.mark = self.root / "mark"
-        # ONNX Runtime's own, with every model.
+        # ONNX Runtime itself creates this file, with every model.
         self.telemetry = self.root / "tmp" / ".ses"
         self.evil = self.root / "evil" / "libevil.so"
         shutil.copy(evil, self.evil)
@@ -69,7 +69,7 @@ class Place:
         return json.loads((self.model / name).read_text())
 
     def write(self, name, content):
-        """Bytes and texts as they are, everything else as JSON."""
+        """Writes bytes and strings as they are, everything else as JSON."""
         path = self.model / name
         if isinstance(content, bytes):
             path.write_bytes(content)
@@ -83,7 +83,8 @@ class Place:
         self.write(name, document)
 
     def options(self, values, provider=None):
-        """Adds session options, or options of a provider; `{target}` and the like stand for this sandbox's paths."""
+        """Adds session options, or options of a provider; placeholders such as `{target}` become this sandbox's
+        paths."""
 
         def change(document):
             options = document["model"]["decoder"]["session_options"]
@@ -104,13 +105,13 @@ class Place:
         return value
 
     def replace(self, name):
-        """The path of a file of the folder, which is removed first."""
+        """Removes a file of the folder and returns its path."""
         path = self.model / name
         path.unlink(missing_ok=True)
         return path
 
     def environment(self):
-        """Nothing of the caller's but what finds programs and libraries of the system."""
+        """The environment of the process, which inherits only PATH from the caller."""
         return {
             "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
             "LANG": "C.UTF-8",
@@ -124,7 +125,7 @@ class Place:
         }
 
     def snapshot(self):
-        """What lies in the sandbox, except in the cache and the mark: a change shows as another fingerprint."""
+        """A fingerprint of each file in the sandbox, except the cache and the mark, to detect changes."""
         found = {}
         for folder, folders, files in os.walk(self.root, followlinks=False):
             if Path(folder) == self.root:

@@ -1,4 +1,4 @@
-"""A program on a pseudo terminal, and what of its output a terminal would act on."""
+"""Runs a program on a pseudo-terminal, and finds characters in its output that a terminal would interpret."""
 import os
 import pty
 import re
@@ -8,14 +8,14 @@ import time
 
 from ways import SECONDS, limited
 
-# Colours, the line of progress and the editor of lines: what the command itself sends.
+# Sequences that the command itself sends: colours, the progress line and the line editor.
 OWN = re.compile(r"\r\x1b\[2K|\x1b\[(?:\?(?:25|2004|2026)[hl]|\d*[ABCDGK]|0?J|(?:0|1|2|22|3[0-79]|9[0-7])?m)")
 PROMPT = "> "
 BIDI = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 
 
 def show(place, words, typed=(), seconds=SECONDS):
-    """The exit code and everything that reached the terminal; a line is typed behind each prompt."""
+    """The exit code and everything that reached the terminal; types one line after each prompt."""
     master, slave = pty.openpty()
     environment = {**place.environment(), "TERM": "xterm"}
     process = subprocess.Popen(
@@ -50,10 +50,10 @@ def show(place, words, typed=(), seconds=SECONDS):
 
 
 def acting(text, edits_lines):
-    """Characters that a terminal acts on, except line ends, tabs and the command's own sequences."""
+    """Characters that a terminal interprets, except line ends, tabs and the command's own sequences."""
     rest = OWN.sub("", text).replace("\r\n", "\n")
     if edits_lines:
-        rest = rest.replace("\r", "")  # the editor of lines goes back to a line's start
+        rest = rest.replace("\r", "")  # the line editor returns to the start of the line
     return sorted({letter for letter in rest if is_acting(ord(letter))})
 
 

@@ -1,4 +1,4 @@
-"""Every hostile folder through every way that meets it: 0 loads, 0 writes outside, 0 aborts, every end a sentence."""
+"""Uses every hostile folder in every way: nothing loaded, nothing written outside, no crash, and readable errors."""
 import re
 
 import pytest
@@ -37,7 +37,7 @@ def test_folder(case, way, tools, place, tmp_path, record_property):
 
 
 def is_same(ended, alone):
-    """Without our library the same harm came about, and nothing that is missing there."""
+    """Whether the same harm happens without our library, and our library adds none."""
     if ended.hung or ended.code < 0:
         if (ended.hung, ended.code) != (alone.hung, alone.code):
             return False
@@ -47,5 +47,5 @@ def is_same(ended, alone):
 
 
 def plain(changes):
-    """Names without the numbers in them, which are dates and process ids."""
+    """File names with numbers masked, which are dates and process ids."""
     return {re.sub(r"\d+", "#", name) for name in changes}

@@ -1,4 +1,4 @@
-"""What a folder says reaches a terminal as text: no escape sequence, no control character, no turned direction."""
+"""Text from a folder reaches a terminal as plain text: no escape sequences, control characters or bidi overrides."""
 import onnx
 import pytest
 from cases_config import ESCAPES, edited
@@ -15,7 +15,7 @@ TYPED = ("hello", "/quit")
 
 
 def speaking(place):
-    """Each A that the model says becomes a sequence."""
+    """Each A that the model generates becomes an escape sequence."""
     decoder = {"type": "Sequence", "decoders": [BYTE_LEVEL, {"type": "Replace", "pattern": {"String": "A"}, "content": ESCAPES}]}
     place.edit("tokenizer.json", lambda document: document.update(decoder=decoder))
 

@@ -1,4 +1,4 @@
-"""What lies in the current folder is not loaded because it lies there."""
+"""Files in the current folder are never loaded just because they are there."""
 import shutil
 import sys
 
@@ -9,7 +9,7 @@ NAMES = ("libamdgpu-ep.so", "libonnxruntime.so", "libonnxruntime.so.1", "libhip-
 
 
 def set_traps(place, tools):
-    """The evil library under every name that is looked for, and a package that is found before the installed one."""
+    """Puts the evil library under every name that is searched for, and a package that shadows the installed one."""
     capi = place.cwd / "onnxruntime" / "capi"
     capi.mkdir(parents=True)
     for name in {*NAMES, tools.onnxruntime.name}:
@@ -23,7 +23,7 @@ def set_traps(place, tools):
 
 
 def wheel(place, tools):
-    """The Python package as the wheel lays it out, outside of the current folder."""
+    """The Python package in the wheel's layout, outside the current folder."""
     from place import ROOT
 
     package = place.root / "site" / "amdgpu_ep"
@@ -62,13 +62,13 @@ def test_the_command_takes_nothing_from_the_current_folder(name, search, tools, 
 def test_the_python_module_takes_nothing_from_the_current_folder(name, tools, place, record_property):
     site = wheel(place, tools)
     set_traps(place, tools)
-    (place.cwd / "sitecustomize.py").unlink()  # with `python -m`, Python itself looks there
+    (place.cwd / "sitecustomize.py").unlink()  # with `python -m`, Python itself would load it
     words = [sys.executable, "-m", "amdgpu_ep", *(place.fill(word) for word in COMMANDS[name])]
     ended = run(place, words, AMDGPU_EP_PATH=None, PYTHONPATH=str(site), PYTHONDONTWRITEBYTECODE="1")
     check(ended, record_property, f"module-{name}")
 
 
 def test_the_traps_snap(tools, place):
-    """They would be seen: with a path that leads to it, the evil library leaves its mark."""
+    """The traps work: given a path to it, the evil library leaves its mark."""
     ended = run(place, [tools.command, "generate", place.model, "hello", "--ort", place.evil])
     assert "loaded" in ended.loads, ended.everything()

@@ -1,4 +1,4 @@
-"""What a folder may not set, the command line and the environment may."""
+"""The command line and the environment may set what a folder may not."""
 import pytest
 from case import Case
 from cases_options import setting
@@ -41,7 +41,7 @@ def test_the_command_line_is_trusted(way, tools, place):
 
 @pytest.mark.parametrize("way", ["generate", "chat"])
 def test_the_environment_does_not_make_a_folder_trusted_for_the_command(way, tools, place):
-    """The command knows what came from the folder, whatever the environment allows to others."""
+    """The command knows which options came from the folder, and ignores what the environment allows for others."""
     setting({"backend_library": "{evil}"}, "amdgpu")(place)
     ended = run(place, words_of(tools, place, way), "hello\n/quit\n", AMDGPU_EP_TRUST_OPTIONS="1")
     assert not ended.loads and "backend_library" in ended.errors, ended.everything()

@@ -1,4 +1,4 @@
-"""The ways in which a folder is used, and how each of them ended."""
+"""The ways to use a folder, and the outcome of each."""
 import ctypes
 import os
 import resource
@@ -18,10 +18,10 @@ MEMORY_BYTES = 4 << 30
 RESIDENT_BYTES = 2 << 30
 SECONDS = 60
 MOST_OUTPUT = 256 << 10
-# Signs of an end that is not a sentence.
+# Output that indicates a crash instead of an error message.
 CRASHES = ("panicked at", "RUST_BACKTRACE", "Traceback (most recent call last)", "core dumped", "AddressSanitizer")
-ERROR_EXIT = 3  # of child.py
-CAPABILITIES = (1, 2)  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, by which root reads everything
+ERROR_EXIT = 3  # the exit code of child.py
+CAPABILITIES = (1, 2)  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, which let root read everything
 PR_CAPBSET_DROP = 24
 
 
@@ -40,7 +40,7 @@ class Ended:
         return self.output + self.errors
 
     def harm(self):
-        """What must not have happened, in a few words; empty when nothing did."""
+        """A short description of the harm done; empty if there was none."""
         found = []
         if self.hung:
             found.append(f"no end after {self.seconds:.0f} s")
@@ -54,7 +54,7 @@ class Ended:
 
 
 def limited():
-    """In the child: less memory, no core files, and permissions count for root too."""
+    """Runs in the child: limits memory, disables core files, and makes permissions apply to root too."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if os.getuid() == 0:
@@ -103,7 +103,7 @@ def run(place: Place, words, stdin="", seconds=SECONDS, cwd=None, **variables) -
 
 
 def drain(name, stream, outputs):
-    """Reads to the end, and keeps what is worth reading."""
+    """Reads to the end, but keeps only a limited amount."""
     kept = b""
     with stream:
         while chunk := stream.read(1 << 16):
@@ -112,7 +112,7 @@ def drain(name, stream, outputs):
 
 
 class Tools:
-    """The command, the library and the interpreters of a build."""
+    """The command, the library and the interpreter of a build."""
 
     def __init__(self, library, evil):
         import onnxruntime
@@ -123,7 +123,7 @@ class Tools:
         self.onnxruntime = next(path for path in capi.iterdir() if path.name.startswith("libonnxruntime.so."))
 
     def words(self, way, case: Case, place: Place):
-        """The command line of a way, and what it reads."""
+        """The command line of a way, and its standard input."""
         ort = ("--ort", self.onnxruntime)
         tiny = place.model / "tiny.onnx"
         model = tiny if tiny.exists() else place.model / "model.onnx"
@@ -142,7 +142,7 @@ class Tools:
         raise ValueError(way)
 
     def alone(self, way, case: Case, place: Place):
-        """The same in Python or GenAI on the CPU provider, without our library anywhere."""
+        """The same in Python or GenAI on the CPU provider, without our library."""
         return run(place, [sys.executable, CHILD, way, place.model], "", case.seconds, AMDGPU_EP_PATH=None, AMDGPU_EP_DRIVER=None)
 
 
@@ -151,7 +151,7 @@ def is_command(way):
 
 
 def complaints(way, case: Case, ended: Ended):
-    """What is wrong with how it ended, beyond harm."""
+    """Faults of the outcome other than harm."""
     text = ended.everything()
     found = [f"the output has {sign!r}" for sign in CRASHES if sign in text]
     if max(len(ended.output), len(ended.errors)) > MOST_OUTPUT:
@@ -174,7 +174,7 @@ def command_complaints(case, ended):
         yield f"it ended with {ended.code}"
     elif ended.code not in case.ends:
         yield f"it ended with {ended.code}, not {' or '.join(map(str, case.ends))}"
-    # A model may compute with all the memory there is.
+    # A model may use all available memory.
     if ended.resident > RESIDENT_BYTES and not case.name.startswith("model-"):
         yield f"it took {ended.resident >> 20} MiB"
     if ended.code == 2:

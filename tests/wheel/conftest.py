@@ -17,10 +17,10 @@ GENAI = "0.18.0"
 # The backends that the wheel was packed with.
 BACKENDS = set(os.environ.get("AMDGPU_EP_WHEEL_BACKENDS", "migraphx,hip,hipgpu").split(",")) - {"none"}
 
-# What makes models for a test to run; our own engine runs them here.
+# Fixtures that provide models to run; here our own engine runs them.
 MODELS = {"model_folder", "tiny_language_model", "genai"}
 
-# Tools that make small language models; a clone without them skips what needs one.
+# Tools that make small language models; without them, tests that need one are skipped.
 SHARED = ROOT.parent / "shared"
 MAKER = SHARED / "tools" / "make_tiny_llm.py"
 GOLDEN = SHARED / "data" / "tiny_llm_golden.json"
@@ -44,7 +44,7 @@ def backends():
 
 @pytest.fixture(scope="session")
 def libraries():
-    """The libraries that belong into the wheel."""
+    """The libraries that belong in the wheel."""
     names = ["amdgpu-ep", "hip-host", *(f"{backend}-backend" for backend in BACKENDS)]
     if "hip" in BACKENDS:
         names += ["hipdnn_host", "hipdnn_cudnn"]
@@ -58,7 +58,7 @@ def wheel():
 
 @pytest.fixture(scope="session")
 def environment_of(tmp_path_factory, wheel):
-    """Gives the environment with an ONNX Runtime of some release and the wheel; made once."""
+    """Returns an environment with the wheel and a given ONNX Runtime release; each is made once."""
     made = {}
 
     def get(release):
@@ -72,7 +72,7 @@ def environment_of(tmp_path_factory, wheel):
 
 @pytest.fixture(params=RELEASES)
 def release(request, environment_of):
-    """An environment for each of the releases, and the release."""
+    """An environment for each of the releases, with the release."""
     return environment_of(request.param), request.param
 
 
@@ -101,8 +101,8 @@ def tiny_language_model(tmp_path_factory):
 
 @pytest.fixture
 def model_folder(tmp_path):
-    """A folder with the models that documents talk about: `model.onnx`, y = relu(x @ w), and `mixed.onnx`, of which a node
-    is not supported."""
+    """A folder with the models that the documents mention: `model.onnx`, y = relu(x @ w), and `mixed.onnx`, which has
+    an unsupported node."""
     floats = lambda name, *shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
     weight = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
     nodes = [("MatMul", ["x", "w"], ["product"]), ("Relu", ["product"], ["y"])]

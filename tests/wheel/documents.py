@@ -1,11 +1,11 @@
-"""Examples in the documents: what is printed there is what runs here."""
+"""Examples from the documents, to run them as printed."""
 import re
 import shlex
 from dataclasses import dataclass
 
 from environments import ROOT
 
-# y = relu(x @ w) of the model that `model_folder` makes, for x of ones.
+# y = relu(x @ w) of the model that `model_folder` makes, with all-ones x.
 CHECK = """
 import numpy as np
 weight = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
@@ -14,7 +14,7 @@ np.testing.assert_allclose(found, np.maximum(np.ones((2, 4)) @ weight, 0), rtol=
 print(session.get_providers()[0])
 """
 
-# Fences of three backticks, their words, and the lines up to the next one.
+# Fences of three backticks, their attributes, and the lines up to the closing fence.
 CONSOLE = re.compile(r"^```console\n(?P<lines>.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```python(?P<words>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -26,7 +26,7 @@ class Example:
     page: str
     line: int
     code: str
-    # Blocks that need what a test has not, such as somebody's library, say so: ```python no-run
+    # Blocks that need something that tests do not have, such as a third-party library, are marked: ```python no-run
     runs: bool
 
     def __str__(self):
@@ -41,7 +41,7 @@ def examples(page):
 
 @dataclass
 class Command:
-    """A command in a document, and what is printed there below it."""
+    """A command in a document, and the output printed below it."""
 
     page: str
     words: list[str]
@@ -51,7 +51,7 @@ class Command:
         return " ".join([self.page, *self.words])
 
     def fits(self, found):
-        """`[..]` stands for any text within a line, a line of `...` for any lines."""
+        """Whether the output matches: `[..]` stands for any text within a line, a line of `...` for any lines."""
         parts = (re.escape(line).replace(r"\[\.\.\]", ".*").rstrip() for line in self.output.splitlines())
         pattern = r"[ ]*\n".join(r"(?:.*\n)*?.*" if part == r"\.\.\." else part for part in parts)
         return re.fullmatch(pattern + r"\s*", found) is not None
@@ -67,9 +67,9 @@ def commands(page):
 
 
 def pages():
-    """Every document of the repository that is for users."""
+    """Every document of the repository that is meant for users."""
     return ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("**/*.md"))]
 
 
-# What every other example may build on: `ort`, `options`, `devices` and `session`.
+# Other examples may use its names: `ort`, `options`, `devices` and `session`.
 README = examples("README.md")[0].code

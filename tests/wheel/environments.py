@@ -1,4 +1,4 @@
-"""Empty Python environments, and programs in them that see nothing of ours but what is installed there."""
+"""Empty Python environments, and programs in them that see only what is installed there."""
 import functools
 import os
 import subprocess
@@ -11,7 +11,7 @@ HOST = {"AMDGPU_EP_DRIVER": "host"}
 
 @functools.cache
 def pip():
-    """A pip that installs into other environments: this one's, or where Debian left it out the one it was made with."""
+    """A pip that installs into other environments: this environment's, or the base Python's if Debian left it out."""
     for python in (sys.executable, os.environ.get("PYTHON", "python3")):
         command = [python, "-m", "pip"]
         if subprocess.run([*command, "--version"], capture_output=True).returncode == 0:
@@ -37,7 +37,7 @@ class Environment:
         return self.call([self.bin / "python", "-X", "faulthandler", *arguments], **call)
 
     def call(self, command, cwd=None, env=(), code=0):
-        """What a program prints; it must end with `code`. Of our variables, it sees those in `env` alone."""
+        """The output of a program, which must exit with `code`. It sees none of our variables except those in `env`."""
         mine = ("AMDGPU_EP_", "ORT_", "PYTHON", "VIRTUAL_ENV")
         environment = {key: value for key, value in os.environ.items() if not key.startswith(mine)}
         environment.update(env)
@@ -46,6 +46,6 @@ class Environment:
         return done.stdout
 
     def files(self):
-        """What is installed, without what Python keeps for itself."""
+        """The installed files, without Python's caches."""
         files = (path.relative_to(self.folder) for path in self.folder.rglob("*"))
         return {str(file) for file in files if "__pycache__" not in file.parts}

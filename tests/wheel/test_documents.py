@@ -1,4 +1,4 @@
-"""Python in the documents runs as printed, with the wheel installed and nothing else set up."""
+"""Python code in the documents runs as printed, with only the wheel installed."""
 import ast
 
 import pytest
@@ -12,7 +12,7 @@ NO_GPU = {"AMDGPU_EP_DRIVER": "amd", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_
 
 
 def scripts(of_genai):
-    """Page and program: what runs of a page, in order."""
+    """Pages with the program that each makes: all of its blocks that run, in order."""
     running = [example for example in EXAMPLES if example.runs]
     programs = {page: "\n".join(one.code for one in running if one.page == page) for page in pages()}
     return [(page, program) for page, program in programs.items() if program and (GENAI in program) == of_genai]
@@ -56,5 +56,5 @@ def test_an_example_is_python(example):
 
 
 def test_the_pages_have_examples():
-    """The pattern that finds them has not gone blind."""
+    """The pattern still finds the examples."""
     assert len(COMMANDS) > 1 and len(scripts(of_genai=False)) > 2 and len(scripts(of_genai=True)) == 1

@@ -1,4 +1,4 @@
-"""The wheel as a user gets it: its files, and what it does in an empty environment."""
+"""The wheel as a user gets it: its files, and its behaviour in an empty environment."""
 import base64
 import csv
 import hashlib
@@ -79,7 +79,7 @@ def test_installing_and_uninstalling_leaves_nothing(wheel, tmp_path):
 
 
 def test_nothing_is_installed_or_imported_beside_it(wheel, tmp_path):
-    """ONNX Runtime comes in many packages: a dependency on one would bring it in beside another."""
+    """ONNX Runtime comes in many packages: a dependency on one would install it beside another."""
     environment = Environment(tmp_path / "venv")
     environment.install(wheel)
     listed = json.loads(environment.pip("list", "--format", "json"))
@@ -99,7 +99,7 @@ def test_the_package_tells_its_version(wheel, tmp_path):
 
 
 def test_our_files_open_no_network_connection(wheel, libraries, tmp_path):
-    """Nothing that is shipped calls what every connection begins with."""
+    """No shipped file calls the functions that open a connection."""
     with zipfile.ZipFile(wheel) as packed:
         files = [name for name in packed.namelist() if ".so" in name or "/bin/" in name]
         modules = [name for name in packed.namelist() if name.endswith(".py")]
@@ -136,7 +136,7 @@ def test_registering_reports_other_failures(release, tmp_path):
     assert "/nowhere/lib.so" in environment.python("-c", script)
 
 
-# A key that is refused from anybody unless options are trusted: it makes the hip backend write a file.
+# An untrusted session may not set this key: it makes the hip backend write a file.
 WRITES = """
 import amdgpu_ep, onnxruntime as ort, os, sys
 amdgpu_ep.register(ort{arguments})
@@ -168,7 +168,7 @@ def test_a_library_that_cannot_be_told_to_trust_options_is_an_error(newest):
 def test_the_command_finds_its_own_libraries_and_this_onnx_runtime(release, backends):
     environment, number = release
     for command in ([environment.bin / "amdgpu-ep"], [environment.bin / "python", "-m", "amdgpu_ep"]):
-        # On the host device there is no AMD GPU, which is what exit code 1 says.
+        # The host device is not an AMD GPU, which is what exit code 1 means.
         report = json.loads(environment.call([*command, "doctor", "--json"], env=HOST, code=1))
         assert str(environment.folder) in report["plugin"]["path"]
         assert {backend["name"] for backend in report["plugin"]["backends"]} == backends
