@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Checks and measures everything on a real GPU: `cargo xtask gpu` builds the bundle and calls this.
-# On a machine without Rust, copy the repository with its target/gpu and run: bash bench/gpu.sh target/gpu amd|nvidia [--tiny]
-# --tiny: small sizes and few rounds, for slow or emulated devices: no case starts more than a million threads. The driver
-# `host` is a rehearsal without a GPU: kernels run under the wave simulator, which needs g++, and sessions on the host device.
-# A section may take an hour, or SECTION_SECONDS. Sections fail alone: the table at the end says how each ended, and the exit
-# code is 1 if one failed. ONLY=name,name runs some of them. Models are those under ../shared, if it is there.
+# Checks and benchmarks everything on a real GPU: `cargo xtask gpu` builds the bundle and calls this.
+# On a machine without Rust, copy the repository including target/gpu and run
+#     bash bench/gpu.sh target/gpu amd|nvidia [--tiny]
+# --tiny: small sizes and few rounds, for slow or emulated devices: no case starts more than a million threads. The
+# driver `host` is a rehearsal without a GPU: kernels run under the wave simulator, which needs g++, and sessions on the
+# host device.
+# The time limit of a section is an hour, or SECTION_SECONDS. A failed section does not stop the others: the table at
+# the end shows the result of each, and the exit code is 1 if one failed. ONLY=name,name runs only these sections.
+# Models come from ../shared, if it exists.
 set -u
 bundle=$1
 driver=${2:-nvidia}
@@ -17,7 +20,7 @@ rows=()
 failed=0
 
 export AMDGPU_EP_HIP_HOST_LIBRARY=$PWD/$bundle/lib/libhip-host.so
-# The CUDA libraries of pip packages are on no loader path.
+# CUDA libraries of pip packages are not on the loader's path.
 wheels=$("$python" - <<'PY' 2>/dev/null
 import glob, os, site
 folders = [f for s in site.getsitepackages() for f in glob.glob(os.path.join(s, "nvidia", "*", "lib"))]
@@ -25,14 +28,14 @@ print(os.pathsep.join(folders))
 PY
 )
 export AMDGPU_EP_CUDA_LIBRARY_PATH=${AMDGPU_EP_CUDA_LIBRARY_PATH:-$wheels}
-# Tests that nobody hears of for so long are given up.
+# Tests without any output for this long are aborted.
 [ -n "$tiny" ] && export AMDGPU_EP_TEST_SECONDS=${AMDGPU_EP_TEST_SECONDS:-1800}
 library=$PWD/$bundle/lib/libamdgpu-ep.so
 export AMDGPU_EP_LIBRARY=$library
 
 wanted() { [ -z "${ONLY:-}" ] || [[ ",$ONLY," == *",$1,"* ]]; }
 
-# section NAME TITLE COMMAND...: runs it under the time limit, and notes how it ended.
+# section NAME TITLE COMMAND...: runs the command with the time limit, and records the result.
 section() {
     local name=$1 title=$2 start=$SECONDS code
     shift 2
@@ -59,7 +62,7 @@ section bandwidth "copies by the $driver driver, against its own functions" \
 
 counts=$(mktemp)
 threads=$(mktemp)
-# On a slow device a line for each case shows that it is still at work.
+# On a slow device, print a line for each case to show progress.
 section ops "op cases on the device" env EXEC_TEST_DEVICE="$device" EXEC_TEST_COUNTS="$counts" EXEC_TEST_THREADS="$threads" \
     "$bundle/ops" $([ -z "$tiny" ] && echo --quiet)
 if wanted ops; then

@@ -1,12 +1,14 @@
-"""Attention of a whole prompt on a GPU, beside PyTorch's scaled_dot_product_attention, in half precision.
+"""Attention over a whole prompt on a GPU, compared with PyTorch's scaled_dot_product_attention, in half precision.
 
-One node in a session of ONNX Runtime with tensors bound to the device, once by our own kernels and once with its steps offered to
-hipDNN, and PyTorch as a CUDA graph, run in turn in one process; medians. `waited` is a run that is waited for, with what launching
-and waiting take; `queued` is a run among many that are waited for together, which is what the device takes. `attention` is
-softmax(q·kᵀ)·v, `causal` the same over keys up to a query's own, `decoder` is GroupQueryAttention into a cache, which is causal and
-copies keys and values into the cache besides: PyTorch has a row of attention alone, and one that copies them first. Who ran the steps that were offered is what the backend recorded
-(`ep.hip.explain_file`), with its reason where that was not hipDNN. With `--option ep.hip.hipdnn=…` there is only a session
-with that. Without PyTorch results are compared with ONNX Runtime's CPU provider.
+Runs one node in an ONNX Runtime session with tensors bound to the device, once with our own kernels and once with its
+steps offered to hipDNN, and PyTorch as a CUDA graph. They take turns in one process; times are medians. `waited` is a
+run that is waited for, including the time to launch and to synchronise; `queued` is the time per run if many runs are
+waited for together, which is the device time. `attention` is softmax(q·kᵀ)·v. `causal` is the same over keys up to the
+query's position. `decoder` is GroupQueryAttention with a cache, which is causal and also copies keys and values into
+the cache. For it, PyTorch has one row with attention alone, and one that copies first. The backend's record
+(`ep.hip.explain_file`) shows what ran the offered steps, with the reason if it was not hipDNN. With `--option
+ep.hip.hipdnn=…`, there is only one session, with that setting. Without PyTorch, results are compared with ONNX
+Runtime's CPU provider.
 
 usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_attention.py LIBRARY [--tiny] [--steps] [--option KEY=VALUE ...]
 """
@@ -25,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import gpu_models
 import step_times
 
-# Runs that are waited for together.
+# The number of runs that are waited for together.
 QUEUED = 20
 HALF, WHOLE = TensorProto.FLOAT16, TensorProto.INT32
-# What it is, queries' heads, keys' heads, tokens, size of a head.
+# Kind, heads of queries, heads of keys, tokens, head size.
 CASES = [(kind, 32, shared, 2048, size) for kind, shared in (("attention", 32), ("causal", 32), ("decoder", 8)) for size in (64, 128)]
 TINY = [("attention", 2, 2, 64, 64), ("causal", 2, 2, 64, 64), ("decoder", 4, 2, 64, 64)]
 
@@ -78,7 +80,7 @@ def bound(running, made):
 
 
 def queued(begin, run):
-    """Many runs, the last of which is waited for, and with it all of them."""
+    """Queues many runs and waits for the last, and so for all of them."""
     def runs():
         for _ in range(QUEUED - 1):
             begin()
@@ -87,7 +89,7 @@ def queued(begin, run):
 
 
 def by_torch(torch, kind, made, heads, shared, size):
-    """PyTorch's run, and the result in double precision without its fused kernels."""
+    """PyTorch's runs, and the result in double precision without its fused kernels."""
     from torch.nn.functional import scaled_dot_product_attention as attend
     split = lambda name, count: torch.from_numpy(made[name]).cuda().view(1, -1, count, size).transpose(1, 2)
     arguments = split("q", heads), split("k", shared), split("v", shared)
@@ -114,7 +116,7 @@ def replays(torch, call, arguments):
 
 
 def ran(record):
-    """Who ran the steps of the plans made so far, and why not somebody else."""
+    """What ran the steps of the plans made so far, and why nothing else did."""
     steps = [step for line in Path(record).read_text().splitlines() for step in json.loads(line).get("steps", [])]
     said = [step["run_by"] + (f" ({step['reason']})" if step.get("reason") else "") for step in steps]
     return ", ".join(dict.fromkeys(said))
@@ -132,7 +134,7 @@ def main():
         torch = torch if torch.cuda.is_available() else None
     except ImportError:
         torch = None
-    # The files that options name are this script's own.
+    # Options name only files of this script.
     os.environ["AMDGPU_EP_TRUST_OPTIONS"] = "1"
     ort.register_execution_provider_library(gpu_models.NAME, str(given.library.resolve()))
     options = {"profile": "hip", **dict(option.split("=", 1) for option in given.option)}

@@ -1,9 +1,11 @@
-"""What goes wrong on a GPU, and what is left then: each case in a process of its own, which must come back in time.
+"""Faults on a GPU and recovery from them: each case runs in its own process, which must return in time.
 
-- memory: a run that needs more memory than the device has fails with a status; then the session still gives right results.
-- threads: two sessions on two threads, each with a stream of its own, give right results.
-- lost: a kernel that reads where there is nothing fails its run with a status, and later runs, too. It ruins the device for the
-  process alone. The host driver has no such fault, and an emulated device may not have it: then the case says so.
+- memory: a run that needs more memory than the device has fails with a status; the session still gives right results
+afterwards.
+- threads: two sessions on two threads, each with its own stream, give right results.
+- lost: a kernel that reads unmapped memory fails its run with a status, and later runs fail too. Only this process
+loses the
+  device. The host driver has no such fault, and an emulated device may not have it: then the case says so.
 
 usage: AMDGPU_EP_DRIVER=amd python bench/gpu_faults.py LIBRARY [--tiny] [--only memory,threads,lost]
 """
@@ -27,7 +29,7 @@ SECONDS = int(os.environ.get("AMDGPU_EP_TEST_SECONDS", "120"))
 
 
 def outer():
-    """The largest elements of the rows of x·xᵀ, which has the square of x's elements."""
+    """The largest element of each row of x·xᵀ, which has the square of x's number of elements."""
     nodes = [helper.make_node("MatMul", ["x", "w"], ["wide"]), helper.make_node("Transpose", ["x"], ["turned"], perm=[1, 0]),
              helper.make_node("MatMul", ["wide", "turned"], ["square"]), helper.make_node("ReduceMax", ["square"], ["y"], axes=[1])]
     weights = [numpy_helper.from_array(np.array([[2.0]], np.float32), "w")]
@@ -45,7 +47,7 @@ def total():
 
 
 def expected(x):
-    # A row is 2·x[i]·x[j]: the largest is at one end or the other.
+    # A row is 2·x[i]·x[j]: the largest element is at one end or the other.
     return np.maximum(2 * x * x.max(), 2 * x * x.min())
 
 
@@ -58,7 +60,7 @@ def memory(made, tiny):
     running = made(outer())
     x = np.random.default_rng(1).standard_normal((64, 1), np.float32)
     np.testing.assert_allclose(running.run(None, {"x": x})[0], expected(x), rtol=1e-5)
-    # The square of 2^20 elements has 4 TiB: more than any device, and than a host that runs the rehearsal, has.
+    # The square of 2^20 elements is 4 TiB: more memory than any device, or the host of a rehearsal, has.
     large = np.ones((1 << 20, 1), np.float32)
     for _ in range(2):
         try:
@@ -103,7 +105,7 @@ def lost(made, tiny):
     device = ort.OrtDevice.make("gpu", 0, gpu_models.AMD)._get_c_device()
     binding = running.io_binding()
     binding.bind_ortvalue_output("y", result)
-    # 4 GiB from an allocation of a few bytes on.
+    # 4 GiB, starting at an allocation of a few bytes.
     binding._iobinding.bind_input("x", device, np.float32, [1 << 30, 1], value.data_ptr())
     for _ in range(2):
         try:
@@ -129,7 +131,7 @@ def main():
         options = {"profile": "hip", **dict(option.split("=", 1) for option in given.option)}
         globals()[given.case](sessions(given.library, options), given.tiny)
         sys.stdout.flush()
-        # A lost device has nothing to give back.
+        # A lost device cannot release anything.
         os._exit(0)
     failed = False
     for case in given.only.split(","):

@@ -1,8 +1,8 @@
-"""Decoders through ONNX Runtime GenAI on a GPU: prompts, tokens, and how far logits are from the CPU provider's.
+"""Decoders in ONNX Runtime GenAI on a GPU: prompts, tokens, and the distance of logits from the CPU provider's.
 
-Times are of the clock on the wall: a prompt with its first token, and the median of the tokens behind it, each with what GenAI
-does around the session (its search, the copy of the logits, the inputs of the next step). Logits are compared for a prompt and
-for the tokens behind it, as long as both providers choose the same ones.
+Times are wall-clock times: a prompt with its first token, and the median of the tokens after it, each including GenAI's
+own work around the session (its search, the copy of the logits, the inputs of the next step). Logits are compared for a
+prompt and for the tokens after it, as long as both providers choose the same tokens.
 
 usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_genai.py LIBRARY [FOLDER ...] [--maker PROGRAM] [--tiny]
 """
@@ -39,7 +39,7 @@ def vocabulary(folder):
 
 
 def generator_for(made, tokens, batch=1):
-    """A generator of so many tokens behind a prompt, which never ends before."""
+    """A generator that produces exactly `tokens` tokens, including the prompt."""
     parameters = og.GeneratorParams(made)
     parameters.set_search_options(batch_size=batch, max_length=tokens, min_length=tokens, do_sample=False)
     return og.Generator(made, parameters)
@@ -57,7 +57,7 @@ def prompt_of(folder, length, batch=1):
 
 
 def steps(made, prompt, tokens):
-    """The logits and the choice of each step."""
+    """The logits and the chosen token of each step."""
     generator = generator_for(made, len(prompt) + tokens)
     generator.append_tokens(prompt)
     for _ in range(tokens):
@@ -67,10 +67,11 @@ def steps(made, prompt, tokens):
 
 
 def differences(ours, theirs, prompt):
-    """The largest difference of each step's logits, in parts of the largest one, up to a step with two choices."""
+    """The largest difference of each step's logits, relative to the largest logit, up to the first step with different
+    choices."""
     errors = []
     for (found, ours_chose), (wanted, theirs_chose) in zip(*(steps(made, prompt, CHECKED_TOKENS) for made in (ours, theirs))):
-        likely = wanted > -1e30  # tokens that must not come yet have the lowest of numbers
+        likely = wanted > -1e30  # tokens that are not allowed yet have the lowest number
         errors.append(np.abs(found - wanted)[likely].max() / np.abs(wanted[likely]).max())
         if ours_chose != theirs_chose:
             break
@@ -78,7 +79,7 @@ def differences(ours, theirs, prompt):
 
 
 def measure(made, prompt, tokens, rounds):
-    """The time of the prompt with its first token, and the median of the tokens behind it."""
+    """The time of the prompt with its first token, and the median of the tokens after it."""
     batch, length = np.atleast_2d(prompt).shape
     first, rest = [], []
     for _ in range(rounds + 1):
@@ -110,7 +111,7 @@ def main():
     og.register_execution_provider_library(NAME, str(given.library.resolve()))
     wrong, made = False, tempfile.TemporaryDirectory()
     for folder in [*given.folders, *(make(given.maker, made.name, given.preset) if given.maker else [])]:
-        # All models before the first generator: see docs/genai.md.
+        # Create all models before the first generator: see docs/genai.md.
         ours, theirs = model(folder, ours=True), model(folder, ours=False)
         errors = differences(ours, theirs, prompt_of(folder, CHECKED_PROMPT))
         wrong |= not max(errors) < 0.05

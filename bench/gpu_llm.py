@@ -1,12 +1,13 @@
-"""Decoders on a GPU: how long a token and a prompt take through a session of ONNX Runtime, and whether they are right.
+"""Decoders on a GPU: the time of a token and of a prompt in an ONNX Runtime session, and whether results are right.
 
-A decoder is a folder that ONNX Runtime GenAI loads; with --maker, a program that writes such folders, ones in the shape of a Llama
-of a billion weights are made, in half precision and of 4 bits. It is run without GenAI, with every tensor bound to the device, a cache whose
-pasts and presents are the same buffers, and a mask of the cache's width, as GenAI runs it. Each run is waited for; medians are of
-the time on the host's clock. The bytes are those of the weights and of the cached rows that a token reads at least.
-A prompt of 32 tokens and the token behind it are compared with ONNX Runtime's CPU provider, and the attention over a cache of
---long tokens with NumPy in double precision. Prompts are measured once more with a session that promises to read the logits of the
-last token only (ep.hip.last_logits); these are compared with what they were among all.
+A decoder is a folder that ONNX Runtime GenAI loads. With --maker, a program that writes such folders, the script makes
+decoders with the shape of a Llama with a billion weights, in half precision and with 4-bit weights. It runs a decoder
+without GenAI but in the same way: every tensor is bound to the device, past and present caches share their buffers, and
+the mask has the cache's width. Each run is waited for; times are medians of the host's clock. The bytes are the minimum
+that a token reads: the weights and the cached rows. A prompt of 32 tokens and the token after it are compared with ONNX
+Runtime's CPU provider, and the attention over a cache of --long tokens with NumPy in double precision. Prompts are
+measured again with a session that promises to read only the logits of the last token (ep.hip.last_logits); these are
+compared with those of the full run.
 
 usage: AMDGPU_EP_DRIVER=amd python bench/gpu_llm.py LIBRARY [FOLDER ...] [--maker PROGRAM] [--tiny] [--contexts 512,2048] [--prompts 512,2048] [--batches 1,8]
            [--long 32768] [--rounds N] [--steps] [--no-check] [--option KEY=VALUE ...]
@@ -37,7 +38,7 @@ def session(model, options):
 
 
 class Decoder:
-    """A folder's model, and the shapes of what it takes and makes."""
+    """A folder's model, and the shapes of its inputs and outputs."""
 
     def __init__(self, folder):
         self.path = str(Path(folder) / "model.onnx")
@@ -60,7 +61,7 @@ class Decoder:
         return [dim.dim_value or extents[dim.dim_param] for dim in info.type.tensor_type.shape.dim]
 
     def cache_bytes(self, context, batch):
-        """Of the cached rows that a token reads."""
+        """The bytes of the cached rows that a token reads."""
         return sum(self.array_bytes(info, batch, context) for info in self.inputs if info.name.startswith("past"))
 
     def array_bytes(self, info, batch, total):
@@ -68,7 +69,7 @@ class Decoder:
         return int(np.prod(self.shape(info, batch, 1, total), dtype=np.int64)) * kind.itemsize
 
     def feeds(self, batch, length, context, total, seed=2):
-        """Of `length` new tokens behind `context` others, in a cache of `total` rows."""
+        """The inputs for `length` new tokens after `context` others, in a cache of `total` rows."""
         random, made = np.random.default_rng(seed), {}
         for info in self.inputs:
             kind = helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
@@ -86,7 +87,7 @@ class Decoder:
 
 
 class Bound:
-    """A session's run on tensors where the provider has them; presents are written over their pasts."""
+    """A session's run on tensors in the provider's memory; presents overwrite their pasts."""
 
     def __init__(self, running, decoder, feeds, batch, length, total, ours=True):
         place = ("gpu", 0, gpu_models.AMD) if ours else ("cpu", 0)
@@ -125,7 +126,8 @@ def milliseconds(run, rounds, warm_ups=5):
 
 
 def check(decoder, running):
-    """The largest difference from the CPU provider's logits, in parts of the largest one: of a prompt and of a token."""
+    """The largest difference from the CPU provider's logits, relative to the largest one: of a prompt and of a
+    token."""
     total, errors = CHECKED_PROMPT + 1, []
     theirs = ort.InferenceSession(decoder.path, providers=["CPUExecutionProvider"])
     for length, context in ((CHECKED_PROMPT, 0), (1, CHECKED_PROMPT)):
@@ -138,7 +140,7 @@ def check(decoder, running):
 
 
 def profile(decoder, options, batch, length, context, total):
-    """Prints what the steps of a run take."""
+    """Prints the time of each step of a run."""
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "profile"
         running = session(decoder.path, {**options, step_times.ENTRY: str(record)})
@@ -150,7 +152,7 @@ def profile(decoder, options, batch, length, context, total):
 
 
 def long_attention(length, options):
-    """One attention of a token over a long cache, against NumPy in double precision."""
+    """Compares one token's attention over a long cache with NumPy in double precision."""
     heads, shared, size = 32, 8, 64
     value = helper.make_tensor_value_info
     half, whole = TensorProto.FLOAT16, TensorProto.INT32
@@ -184,7 +186,7 @@ def long_attention(length, options):
 
 
 def make(maker, folder, tiny):
-    """Decoders with random weights, in half precision and of 4 bits."""
+    """Makes decoders with random weights, in half precision and with 4-bit weights."""
     preset = ["--preset", "nano"] if tiny else ["--preset", "1b-shape", "--context", "40960"]
     for precision in ("fp16", "int4"):
         path = Path(folder) / f"{preset[1]}-{precision}"
@@ -214,7 +216,7 @@ def main():
     if given.tiny:
         given.contexts, given.prompts, given.batches, given.long, given.rounds = [32], [32], [1, 2], 64, 2
     options = {"profile": "llm", **dict(option.split("=", 1) for option in given.option)}
-    # The file for step times is this script's own.
+    # Only this script uses the file for step times.
     os.environ["AMDGPU_EP_TRUST_OPTIONS"] = "1"
     ort.register_execution_provider_library(gpu_models.NAME, str(given.library.resolve()))
     wrong, made = False, tempfile.TemporaryDirectory()

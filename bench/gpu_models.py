@@ -1,11 +1,12 @@
-"""Networks on a GPU: a session of ONNX Runtime with tensors bound to the device, beside PyTorch where it is installed.
+"""Networks on a GPU: an ONNX Runtime session with tensors bound to the device, compared with PyTorch if it is
+installed.
 
-All run in turn in one process, each run is waited for, medians are of the time on the host's clock. PyTorch runs as a CUDA
-graph, eagerly written and compiled; the row "PyTorch" is the module of the network's own file, "BertModel" that of the
-package transformers where it is installed, by both kinds of attention. Results are compared with PyTorch in single
-precision, without it with ONNX Runtime's CPU provider. Who runs the steps of a network is what the backend recorded
-(`ep.hip.explain_file`). With --tuned there is a row for a session whose steps were measured first (`ep.hip.tune`). With
---tiny the networks are small ones with the same layers.
+All take turns in one process, and each run is waited for; times are medians of the host's clock. PyTorch runs as a CUDA
+graph, eager and compiled. The row "PyTorch" is the module in the network's own file; "BertModel" is the class of the
+package transformers, if installed, with both kinds of attention. Results are compared with PyTorch in single precision,
+or with ONNX Runtime's CPU provider if there is no PyTorch. The backend's record (`ep.hip.explain_file`) shows what runs
+the steps of a network. --tuned adds a row for a session that measures its steps first (`ep.hip.tune`). --tiny uses
+small networks with the same layers.
 
 usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_models.py LIBRARY [--tiny] [--compile] [--tuned] [--steps] [--option KEY=VALUE ...] [--only NAME]
 """
@@ -31,7 +32,7 @@ AMD = 0x1002
 
 
 def medians(runs, rounds, warm_ups):
-    """Median milliseconds of each, measured in turn."""
+    """The median time of each run in milliseconds; the runs take turns."""
     for run in runs.values():
         for _ in range(warm_ups):
             run()
@@ -48,7 +49,7 @@ def session(model, options):
     settings = ort.SessionOptions()
     settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     device = next(device for device in ort.get_ep_devices() if device.ep_name == NAME)
-    # Keys of a backend, which begin with "ep.", are entries of the session; the others are the provider's.
+    # A backend's keys, which begin with "ep.", are session entries; the others are provider options.
     for key, value in options.items():
         if key.startswith("ep."):
             settings.add_session_config_entry(key, value)
@@ -60,7 +61,7 @@ def session(model, options):
 
 
 def runners(record):
-    """How many steps of the plans made so far who runs."""
+    """The number of steps that each implementation runs, in the plans made so far."""
     steps = [step for line in Path(record).read_text().splitlines() for step in json.loads(line).get("steps", [])]
     counts = collections.Counter(step["run_by"] for step in steps)
     return ", ".join(f"{count} × {who}" for who, count in counts.most_common())
@@ -78,7 +79,7 @@ def bound(running, feeds):
 
 
 def with_torch(torch, network, made, feeds, compiled):
-    """Runs of PyTorch with what they give, and what the network gives in single precision."""
+    """PyTorch's runs with their results, and the network's result in single precision."""
     single = network.torch_module(made).cuda()
     half = network.torch_module(made).cuda().half()
     half, arguments = network.for_torch(torch, half, feeds)
@@ -102,7 +103,7 @@ def with_torch(torch, network, made, feeds, compiled):
 
 
 def recorded(torch, module, arguments):
-    """A CUDA graph of a call, and what it makes."""
+    """A CUDA graph of a call, and its output."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -125,7 +126,7 @@ def as_graph(torch, module, arguments):
 
 
 def on_cpu(model, feeds):
-    """What ONNX Runtime's CPU provider gives, which computes half precision in single precision."""
+    """The result of ONNX Runtime's CPU provider, which computes half precision in single precision."""
     return ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feeds)[0].astype(np.float64)
 
 
@@ -152,7 +153,7 @@ def main():
         torch = torch if torch.cuda.is_available() else None
     except ImportError:
         torch = None
-    # The files that options name are this script's own.
+    # Options name only files of this script.
     os.environ["AMDGPU_EP_TRUST_OPTIONS"] = "1"
     ort.register_execution_provider_library(NAME, str(arguments.library.resolve()))
     options = {"profile": "hip", **dict(option.split("=", 1) for option in arguments.option)}

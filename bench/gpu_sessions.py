@@ -1,8 +1,8 @@
-"""Sessions on a GPU: what their creation takes with a cold and a warm kernel cache, what a warm run costs the host, of a small block
-and of two networks, and whether many runs leave memory behind.
+"""Sessions on a GPU: creation time with a cold and a warm kernel cache, the host time of a warm run (of a small block
+and of two networks), and whether many runs leak memory.
 
-Sessions are created in processes of their own, the first on an empty cache. The host's time is that of a run that is queued and
-not waited for. Memory is what the driver says is free.
+Sessions are created in separate processes, the first with an empty cache. The host time is that of a run that is queued
+and not waited for. Memory is the free memory that the driver reports.
 
 usage: AMDGPU_EP_DRIVER=amd python bench/gpu_sessions.py LIBRARY [--tiny] [--runs N] [--option KEY=VALUE ...]
 """
@@ -28,9 +28,9 @@ from networks import bert, resnet50
 
 WARM_RUNS = 200
 TINY_RUNS = 12
-# Runs that are queued before one is waited for: a run must not wait for room behind others.
+# The number of runs to queue before waiting for one, so that no run waits for space in the queue.
 QUEUED_RUNS = 25
-# Drivers round what they say is free, and others use the device too.
+# Drivers round the free memory that they report, and other processes use the device too.
 GROWTH_BYTES = 1 << 20
 
 
@@ -57,7 +57,7 @@ def on_device(array):
 
 
 def free_memory(driver):
-    """A function that says how many bytes are free on the device; None where nobody can be asked."""
+    """A function that returns the free bytes on the device; None if there is no way to ask."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     if driver == "nvidia":
         names, call = ["libcuda.so.1"], "cuMemGetInfo_v2"
@@ -79,7 +79,7 @@ def free_memory(driver):
 
         def ask(library=library):
             answered = getattr(library, call)(ctypes.byref(free), ctypes.byref(total)) == 0
-            # A driver that says 0 of 0 bytes does not know.
+            # A driver that reports 0 of 0 bytes does not know.
             return free.value if answered and total.value else None
 
         return ask
@@ -87,7 +87,7 @@ def free_memory(driver):
 
 
 def create(arguments, options):
-    """In a process of its own: seconds to create a session and to run it once, and what it gives."""
+    """Runs in a separate process: the seconds to create a session and to run it once, and its result."""
     tiny = arguments.tiny
     model = block() if tiny else resnet50.onnx_model(resnet50.weights(), 1)
     feeds = {"ids": np.arange(8)} if tiny else resnet50.inputs(1)
@@ -117,10 +117,11 @@ def creation(arguments):
 
 
 def host_times(running, binding, runs, seconds):
-    """Microseconds that runs take which are queued and not waited for; behind the last one everything is over."""
+    """The times in microseconds of runs that are queued and not waited for; all work has finished on return."""
     unwaited, times = ort.RunOptions(), []
     unwaited.add_run_config_entry("disable_synchronize_execution_providers", "1")
-    # What is said already: without it the Python package catches an exception in each run, which takes tens of microseconds.
+    # This is the default. Without it, the Python package catches an exception in each run, which takes tens of
+    # microseconds.
     unwaited.add_run_config_entry("gpu_graph_id", "0")
     limit = time.monotonic() + seconds
     while len(times) < runs and time.monotonic() < limit:

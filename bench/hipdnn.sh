@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs hipDNN's suite through cuDNN on an NVIDIA GPU: bash bench/hipdnn.sh FOLDER [SHARE], where FOLDER holds hipdnn-suite
-# and libhipdnn_cudnn.so, and SHARE is how many of the cases in per cent.
+# Runs hipDNN's test suite through cuDNN on an NVIDIA GPU: bash bench/hipdnn.sh FOLDER [SHARE], where FOLDER contains
+# hipdnn-suite and libhipdnn_cudnn.so, and SHARE is the percentage of cases to run.
 set -u
 folder=$1
 share=${2:-10}
-# The CUDA libraries of pip packages are on no loader path.
+# CUDA libraries of pip packages are not on the loader's path.
 wheels=$(python3 - <<'PY' 2>/dev/null
 import glob, os, site
 folders = [f for s in site.getsitepackages() for f in glob.glob(os.path.join(s, "nvidia", "*", "lib"))]

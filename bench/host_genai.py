@@ -1,8 +1,9 @@
-"""Decoders through ONNX Runtime GenAI on the host device, beside ONNX Runtime's CPU provider.
+"""Decoders in ONNX Runtime GenAI on the host device, compared with ONNX Runtime's CPU provider.
 
-Both models read the same prompt and generate as many tokens, round by round in one process on one thread. Times are of the
-processor, all threads of the process together, so that other work on the machine counts little. A figure of a round is the
-time of its prompt, or the median of its tokens; those printed are medians over the rounds, and so is the ratio.
+Both models read the same prompt and generate the same number of tokens, round by round, in one process on one thread.
+Times are CPU times of all threads of the process, so that other load on the machine has little effect. The figure of a
+round is the time of its prompt, or the median of its tokens; the printed figures and the ratio are medians over the
+rounds.
 
 usage: AMDGPU_EP_DRIVER=host python bench/host_genai.py LIBRARY FOLDER ... [--prompt N] [--tokens N] [--rounds N]
 """
@@ -28,7 +29,7 @@ def milliseconds(work):
 
 
 def one_round(made, prompt, tokens):
-    """The time of the prompt with its first token, the median of the tokens behind it, and all tokens."""
+    """The time of the prompt with its first token, the median of the tokens after it, and all tokens."""
     parameters = og.GeneratorParams(made)
     length = len(prompt) + tokens + 1
     parameters.set_search_options(max_length=length, min_length=length, do_sample=False)

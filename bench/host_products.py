@@ -1,8 +1,8 @@
-"""Products of language models on the host device, beside ONNX Runtime's CPU provider: one node each, and whole decoders.
+"""Matrix products of language models on the host device, compared with the CPU provider: single nodes and decoders.
 
-Both run in turn in one process on one thread; times are of that thread's own clock, so that other work on the machine counts
-little, and each is the median of its runs. A decoder is a folder that ONNX Runtime GenAI loads; it is run without GenAI, on a
-cache of its own, for one token behind a context and for a whole prompt.
+Both take turns in one process on one thread. Times are medians of that thread's CPU time, so that other load on the
+machine has little effect. A decoder is a folder that ONNX Runtime GenAI loads; it is run without GenAI, with its own
+cache, for one token after a context and for a whole prompt.
 
 usage: AMDGPU_EP_DRIVER=host python bench/host_products.py LIBRARY [DECODER ...] [--rounds N] [--prompt N] [--option KEY=VALUE ...]
 """
@@ -40,7 +40,7 @@ def session(model, options, ours):
 
 
 def bound(running, feeds, shapes, ours):
-    """A run on tensors where the provider has them, and its first result."""
+    """A run on tensors in the provider's memory, and its first result."""
     place = ("gpu", 0, AMD) if ours else ("cpu", 0)
     binding = running.io_binding()
     for name, array in feeds.items():
@@ -76,7 +76,7 @@ def compare(title, model, feeds, shapes, options, rounds, allowed):
 
 
 def product(rows, depth, columns, bits, level):
-    """A product with constant weights: of 4 or 8 bits, or of single precision if `bits` is None."""
+    """A product with constant weights: 4 or 8 bits, or single precision if `bits` is None."""
     generator = np.random.default_rng(1)
     value = helper.make_tensor_value_info
     if bits is None:
@@ -101,7 +101,7 @@ def product(rows, depth, columns, bits, level):
 
 
 def decoder(folder, length, context):
-    """The model of a folder, and what it is fed for `length` tokens behind `context` others."""
+    """The model of a folder, and its inputs for `length` tokens after `context` others."""
     path = str(Path(folder) / "model.onnx")
     graph = onnx.load(path, load_external_data=False).graph
     extents = dict(batch_size=1, sequence_length=length, total_sequence_length=context + length,

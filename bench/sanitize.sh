@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Every operator test under a tool of compute-sanitizer, each in a process of its own, as many at a time as there are processors.
+# Runs every operator test under a compute-sanitizer tool, each in its own process, with one process per processor.
 # usage: EXEC_TEST_DEVICE=gpu bash bench/sanitize.sh OPS memcheck|racecheck|initcheck [part of a test's name]
 #
-# Tests that reach no driver have nothing to check: the tool says so. What initcheck says of some is known: where a test wants an
-# error, nobody writes the results that it reads, and initcheck does not see what cuBLASLt stores by Hopper's copy engine.
+# Tests that never call the driver have nothing to check, and the tool says so. Some initcheck reports are expected:
+# tests that provoke an error read results that were never written, and initcheck does not see what cuBLASLt stores
+# through Hopper's copy engine.
 set -u
 ops=$1
 tool=$2
@@ -13,7 +14,7 @@ known='_is_an_error$|_are_errors$|_ends_the_run_with_a_sentence$|::many_rows_of_
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
-# The outcome of one test: its code and its name.
+# The result of one test: its exit code and its name.
 one() {
     local log=$3/${4//[^a-zA-Z0-9_]/_} code
     compute-sanitizer --tool "$2" --error-exitcode 9 --print-limit 3 "$1" --quiet --exact "$4" >"$log" 2>&1
@@ -24,7 +25,7 @@ one() {
 export -f one
 
 names() { "$ops" --list 2>/dev/null | sed -n 's/: test$//p' | grep -F -- "$part"; }
-# Kernels are compiled once, outside the tool, which would watch that too.
+# Compile kernels once, outside the tool, which would instrument that too.
 names | xargs -P "$(nproc)" -I{} "$ops" --quiet --exact {} >/dev/null 2>&1
 names | xargs -P "$(nproc)" -I{} bash -c 'one "$@"' _ "$ops" "$tool" "$logs" {} >"$logs/outcomes"
 

@@ -1,4 +1,4 @@
-"""What the steps of a run took, as the hip backend writes it into the file that `ep.hip.profile_file` names."""
+"""The times of a run's steps, from the file that the hip backend writes for `ep.hip.profile_file`."""
 import collections
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ ENTRY = "ep.hip.profile_file"
 
 
 def show(record):
-    """Prints the steps of the last run, those of one kind and size together, slowest first."""
+    """Prints the steps of the last run, grouped by kind and size, slowest first."""
     steps = json.loads(Path(record).read_text().splitlines()[-1])["times"]
     groups = collections.defaultdict(list)
     for step in steps:

@@ -1,8 +1,8 @@
-"""What the umbrella adds to a warm run: sessions through libamdgpu-ep.so beside sessions on libhip-backend.so alone.
+"""The overhead of the umbrella in a warm run: libamdgpu-ep.so compared with libhip-backend.so alone.
 
-Both run one small Add on the host driver, in turn in one process, so that a busy machine slows both. The backend alone sits
-on CPU memory; the umbrella is given tensors on its device, so that neither copies anything. Prints the median of each and
-the median of the differences between neighbours.
+Both run one small Add on the host driver and take turns in one process, so that a busy machine slows both. The backend
+alone uses CPU memory; the umbrella gets tensors on its device, so neither copies anything. Prints the median of each
+and the median of the differences between neighbouring rounds.
 
 usage: AMDGPU_EP_DRIVER=host python bench/umbrella_overhead.py FOLDER_OF_LIBRARIES [SECONDS]
 """

@@ -1,1 +1,2 @@
-"""Networks for benchmarks, with random weights: each as an ONNX model and, where PyTorch is there, as a module of it."""
+"""Networks for benchmarks, with random weights: each as an ONNX model and, if PyTorch is installed, as a PyTorch
+module."""

@@ -1,5 +1,5 @@
-"""The encoder of BERT-base in half precision, sequence 128, written as exporters write it: products, softmax and the error
-function as nodes of their own."""
+"""The encoder of BERT-base in half precision, sequence length 128, as exporters write it: products, softmax and the
+error function are separate nodes."""
 import numpy as np
 
 from .onnx_graph import FLOAT16, INT64, Builder

@@ -1,17 +1,17 @@
-"""The same encoder as the class that people run: BertModel of the package transformers, with the weights of `bert`."""
+"""The same encoder as the class that people use: BertModel of the package transformers, with the weights of `bert`."""
 import numpy as np
 
 from . import bert
 
 
 def modules(torch, made, feeds):
-    """Names, modules in single precision on the GPU and their arguments; a reason instead where there is no package."""
+    """Names, modules in single precision on the GPU, and their arguments; if the package is missing, the reason."""
     try:
         import transformers
     except ImportError as error:
         return [], f"no BertModel: {error}"
     ids = torch.from_numpy(feeds["ids"]).cuda()
-    # What a tokenizer gives for sequences without padding, and the sum that attention written out makes of it.
+    # A tokenizer's mask for sequences without padding, and the additive mask that eager attention uses.
     mask = torch.ones_like(ids)
     added = torch.zeros((ids.shape[0], 1, bert.LENGTH, bert.LENGTH), device="cuda")
     rows = [
@@ -28,7 +28,7 @@ def module(torch, transformers, made, attention):
         intermediate_size=bert.INNER, max_position_embeddings=bert.LENGTH, attn_implementation=attention)
     model = transformers.BertModel(config, add_pooling_layer=False)
     found = model.load_state_dict({name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in state(made)}, strict=False)
-    # Tables of positions may be buffers of a state; every weight must be ours.
+    # Position tables may be buffers in the state; every weight must be ours.
     weights = {name for name, _ in model.named_parameters()}
     if found.unexpected_keys or weights & set(found.missing_keys):
         raise ValueError(f"other weights than ours: missing {found.missing_keys}, unexpected {found.unexpected_keys}")
@@ -45,7 +45,7 @@ def module(torch, transformers, made, attention):
 
 
 def state(made):
-    """Names of transformers' and arrays. Linear layers hold their matrices transposed."""
+    """Parameter names of transformers, with arrays. Linear layers store their matrices transposed."""
     linear = lambda name, pair: [(f"{name}.weight", pair[0].T), (f"{name}.bias", pair[1])]
     norm = lambda name, pair: [(f"{name}.LayerNorm.weight", pair[0]), (f"{name}.LayerNorm.bias", pair[1])]
     yield "embeddings.word_embeddings.weight", made["tokens"]

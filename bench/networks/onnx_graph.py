@@ -1,4 +1,4 @@
-"""A few lines to write ONNX graphs with."""
+"""A minimal builder for ONNX graphs."""
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 

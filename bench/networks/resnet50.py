@@ -1,5 +1,5 @@
-"""ResNet-50 in half precision. The ONNX model has batch normalisation folded into the convolutions, as exporters write it;
-the PyTorch module keeps it apart, as people write it."""
+"""ResNet-50 in half precision. The ONNX model has batch normalisation folded into the convolutions, as exporters write
+it; the PyTorch module keeps it separate, as people write it."""
 import numpy as np
 
 from .onnx_graph import FLOAT16, Builder
@@ -38,7 +38,7 @@ def weights(seed=0):
     made = {}
     for name, inputs, outputs, kernel, _ in layers():
         spread = np.sqrt(2 / (inputs * kernel * kernel))
-        # Branches that are added to others are kept small, so that half precision holds the sums.
+        # Branches that are added to others stay small, so that half precision can represent the sums.
         gain = 0.25 if name.endswith(".c") else 1.0
         made[name] = (
             (random.standard_normal((outputs, inputs, kernel, kernel)) * spread).astype(np.float32),
@@ -114,6 +114,6 @@ def torch_module(made):
 
 
 def for_torch(torch, module, feeds):
-    """The fastest layout PyTorch has for it."""
+    """The network and its input in PyTorch's fastest layout."""
     x = torch.from_numpy(feeds["x"]).cuda().to(memory_format=torch.channels_last)
     return module.to(memory_format=torch.channels_last), (x,)
