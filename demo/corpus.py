@@ -1,8 +1,8 @@
-"""Writes the corpus of the demo model: stories, questions about them, sums and small talk, from a grammar of our own.
+"""Writes the corpus of the demo model: stories, questions about them, sums and small talk, from our own grammar.
 
-Everything follows from a seed. A document is a conversation, a list of (role, text) turns. Each document has *keys*
-(its hero with its object, or the numbers of its sums), and a key belongs either to the training part or to the
-held-back part, for good: what the held-back part asks was never in the training part, in whatever words.
+A seed determines everything. A document is a conversation, a list of (role, text) turns. Each document has *keys* (its
+hero with its object, or the numbers of its sums). Each key always belongs either to the training part or to the
+held-back part, so no question of the held-back part occurs in the training part, in any wording.
 
     python corpus.py --documents 5            prints some training documents
     python corpus.py --documents 5 --held     prints some held-back ones
@@ -36,7 +36,7 @@ GREATEST = 10
 class Document:
     turns: list
     keys: list
-    # Indices of the assistant turns that answer a question with one right answer, with the kind of the question.
+    # Indices of the assistant turns that answer a question with exactly one right answer, and the kind of the question.
     answers: list = field(default_factory=list)
 
     def ask(self, kind, question, answer):
@@ -46,7 +46,7 @@ class Document:
 
 
 def is_held(key):
-    """Whether a key is of the held-back part: about one in ten, and the same on every machine."""
+    """Whether a key belongs to the held-back part: about one in ten, the same on every machine."""
     return zlib.crc32(key.encode()) % 10 == 0
 
 
@@ -66,9 +66,9 @@ def beings(rng, count):
 
 
 class Story:
-    """One story: who, what and where are drawn first, then told, so that every sentence agrees with them.
+    """One story: characters, objects and places are chosen first, so that every sentence agrees with them.
 
-    Sentences are short, there is one place and one object in a story, and most answers are one of its sentences word for
+    Sentences are short, a story has one place and one object, and most answers repeat one of its sentences word for
     word: the model is too small for more.
     """
 
@@ -89,7 +89,7 @@ class Story:
         return f"{self.hero.name} {self.thing}"
 
     def tell(self, question, answer, before=""):
-        """A sentence of the story that answers a question; `before` goes before it in the story alone."""
+        """Adds a sentence that answers a question; `before` precedes it only in the story."""
         self.text.append(before + answer)
         self.facts.append((question, answer))
 
@@ -156,7 +156,7 @@ class Story:
 
 
 def story(rng):
-    """A story that is asked for, then questions about it."""
+    """A request for a story, the story, and questions about it."""
     told = Story(rng)
     document = Document([("user", told.request(rng)), ("assistant", " ".join(told.text))], [told.key])
     for question, answer in rng.sample(told.facts, 4):
@@ -165,7 +165,7 @@ def story(rng):
 
 
 def facts(rng):
-    """Two sentences by the user, and questions that they answer."""
+    """Two sentences by the user, and questions about them."""
     (being,) = beings(rng, 1)
     name, thing, colour, place = being.name, rng.choice(OBJECTS), rng.choice(COLOURS), rng.choice(PLACES)
     pairs = [
@@ -184,7 +184,7 @@ def facts(rng):
 
 
 def sums(rng):
-    """Sums, differences and neighbours of numbers up to ten."""
+    """Sums, differences and successors of numbers up to ten."""
     document = Document([], [])
     for _ in range(3):
         a, b = rng.randint(0, GREATEST), rng.randint(0, GREATEST)
@@ -207,7 +207,7 @@ def sums(rng):
 
 
 def talk(rng):
-    """Small talk and a few things that everybody knows; nothing here is held back, since there is so little of it."""
+    """Small talk and some common knowledge; nothing here is held back, since there is so little of it."""
     document = Document([], [])
     animal, sound = rng.choice(list(SOUNDS.items()))
     word, opposite = rng.choice([pair for a, b in OPPOSITES.items() for pair in ((a, b), (b, a))])
@@ -233,12 +233,12 @@ def talk(rng):
     return document
 
 
-# Documents of each kind, of a hundred.
+# The percentage of each kind of document.
 SHARES = ((story, 40), (facts, 20), (sums, 30), (talk, 10))
 
 
 def documents(seed, held):
-    """Documents without end: of the training part, or of the held-back one."""
+    """An endless sequence of documents of the training part or of the held-back part."""
     rng = random.Random(f"{seed} {'held' if held else 'train'}")
     makers = [maker for maker, share in SHARES for _ in range(share) if not (held and maker is talk)]
     while True:

@@ -2,7 +2,8 @@
 
     python evaluate.py MODEL [--seen] [--documents N] [--library libamdgpu-ep.so]
 
-Prints the perplexity and the share of right answers as JSON; with --library, on the provider instead of the CPU.
+Prints the perplexity and the share of right answers as JSON. With --library, the model runs on the provider instead of
+the CPU.
 """
 import argparse
 import json
@@ -20,7 +21,7 @@ EP = "AMDGPUExecutionProvider"
 
 
 class Exported:
-    """The exported model, called as the PyTorch one is: ids in, logits of every position out."""
+    """The exported model, with the interface of the PyTorch model: takes ids, returns the logits of every position."""
 
     def __init__(self, folder, devices):
         config = json.loads((folder / "genai_config.json").read_text())["model"]

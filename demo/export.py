@@ -1,10 +1,10 @@
-"""Exports the trained demo model as a folder that ONNX Runtime GenAI reads, with int4 weights.
+"""Exports the trained demo model as a folder for ONNX Runtime GenAI, with int4 weights.
 
     python export.py TRAINED OUT    TRAINED: the folder that train.py wrote
 
-The graph is of the kind that GenAI's model builder writes for a Llama: MatMulNBits with packed QKV,
-GroupQueryAttention with rotary embedding inside, (Skip)SimplifiedLayerNormalization, GatherBlockQuantized for the
-embedding. Activations and the key/value cache are float32.
+The graph resembles what GenAI's model builder writes for a Llama: MatMulNBits with packed QKV, GroupQueryAttention with
+built-in rotary embedding, (Skip)SimplifiedLayerNormalization, GatherBlockQuantized for the embedding. Activations and
+the key/value cache are float32.
 """
 import argparse
 import json
@@ -33,12 +33,12 @@ class Graph:
         return name
 
     def node(self, op, inputs, outputs, domain="", **attributes):
-        """A node named after its first output."""
+        """Adds a node named after its first output."""
         self.nodes.append(helper.make_node(op, inputs, outputs, outputs[0].removesuffix(".out"), domain=domain, **attributes))
         return outputs[0]
 
     def int4(self, name):
-        """The matrix as bytes of two values, low half first, around the default zero point 8, and its scales."""
+        """The matrix with two values per byte, low half first, around the default zero point 8, and its scales."""
         values, scale = quantise(self.weights[name])
         nibbles = (values.numpy().astype(np.int8) + 8).astype(np.uint8)
         return nibbles[..., 0::2] | nibbles[..., 1::2] << 4, scale.squeeze(-1).numpy()
@@ -61,7 +61,7 @@ class Graph:
         )
 
     def lengths(self):
-        """What attention asks of the mask: each row's last position, and the longest length."""
+        """The inputs of attention that are derived from the mask: each row's last position, and the longest length."""
         self.constant("axis", np.array([1], np.int64))
         self.constant("one", np.array([1], np.int64))
         self.constant("column", np.array(1, np.int64))
@@ -73,7 +73,7 @@ class Graph:
         self.node("Cast", ["mask.total"], ["total"], to=TensorProto.INT32)
 
     def norm(self, source, skip, name, output):
-        """The norm of source + skip, and that sum; the first norm has nothing to add."""
+        """The norm of source + skip, and that sum; the first norm has no skip."""
         weight = self.constant(name, self.weights[name].numpy())
         epsilon = self.shape.epsilon
         if skip is None:

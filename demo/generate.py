@@ -2,7 +2,8 @@
 
     python generate.py "Tell me a story." "Who won the race?" [--library libamdgpu-ep.so] [--seed N]
 
-With --library the model runs on the provider, else on the CPU. With --seed words are drawn, else the likeliest is taken.
+With --library, the model runs on the provider, otherwise on the CPU. With --seed, tokens are sampled, otherwise
+decoding is greedy.
 """
 import argparse
 import json
@@ -18,7 +19,7 @@ MODEL = Path(__file__).parent / "model"
 
 
 def answer(model, tokenizer, messages, search):
-    """Prints the answer as it comes; gives its text and how many tokens it has."""
+    """Prints the answer as it is generated; returns its text and its number of tokens."""
     prompt = tokenizer.apply_chat_template(json.dumps(messages), add_generation_prompt=True)
     parameters = og.GeneratorParams(model)
     parameters.set_search_options(**search)
@@ -44,7 +45,8 @@ def main():
 
     config = og.Config(str(chosen.model))
     if chosen.library:
-        # Where GenAI looks for the library of this provider; ONNX Runtime would take a relative path for one beside itself.
+        # GenAI looks for this provider's library here. ONNX Runtime would resolve a relative path beside its own
+        # library.
         os.environ["AMDGPU_EP_PATH"] = os.path.abspath(chosen.library)
         config.clear_providers()
         config.append_provider("amdgpu")

@@ -1,9 +1,9 @@
-"""Records what the exported demo model says, with ONNX Runtime GenAI on the CPU: the goldens for every other device.
+"""Records the outputs of the exported demo model in ONNX Runtime GenAI on the CPU: the goldens for every other device.
 
     python goldens.py MODEL GOLDENS.json
 
-A greedy answer is kept with its margin: the least distance of the best logit from the second over all its tokens. A
-device whose logits are off by less than half of that must give the same tokens.
+A greedy answer is stored with its margin: the smallest distance between the best and the second-best logit over all its
+tokens. A device whose logits are off by less than half of that must produce the same tokens.
 """
 import argparse
 import json
@@ -28,18 +28,18 @@ PROMPTS = [
     ["Hello! My name is Ruby.", "What can you do?", "Thank you!"],
     ["What is the opposite of hot?"],
     ["What does a cow say?"],
-    # Each answer is part of the next prompt.
+    # Each answer becomes part of the next prompt.
     ["Tell me a story about a duck named Lily.", "Where did Lily live?", "Who took the boat?", "How was Lily in the end?"],
 ]
-# The least margin that is kept: what a story does not say is drawn evenly in the corpus, so the best are often close. Float32
-# devices are off by about 1e-5.
+# The minimum margin of a golden. Details that a story leaves open are equally likely in the corpus, so the best logits
+# are often close. Float32 devices are off by about 1e-5.
 MARGIN = 0.001
 SAMPLING = {"temperature": 0.9, "top_k": 40, "top_p": 0.95}
 SEEDS = (1, 2, 3)
 
 
 def generate(model, ids, **search):
-    """New ids, and the margin of the closest choice among them."""
+    """The new ids, and the smallest margin among them."""
     parameters = og.GeneratorParams(model)
     parameters.set_search_options(**search)
     generator = og.Generator(model, parameters)

@@ -1,7 +1,7 @@
-"""The demo model in PyTorch: a small Llama, with the int4 rounding that its exported form will have.
+"""The demo model in PyTorch: a small Llama, with the int4 rounding of its exported form.
 
-Rounding is part of the training: in its last part every weight matrix is used as its int4 form will be, while the
-gradient goes to the float weights as if there were no rounding.
+Training includes the rounding: in its last part, every weight matrix is used in its int4 form, while the gradient
+passes to the float weights as if there were no rounding.
 """
 from dataclasses import asdict, dataclass
 
@@ -29,9 +29,10 @@ class Shape:
 
 
 def quantise(weight):
-    """Int4 values (-8 to 7) and one scale for each BLOCK weights of a row.
+    """Int4 values (-8 to 7), with one scale per BLOCK weights of a row.
 
-    The weight of largest magnitude becomes exactly -8: its sign is in the scale, and all sixteen values are used.
+    The weight with the largest magnitude becomes exactly -8: the scale carries its sign, so that all sixteen values are
+    used.
     """
     blocks = weight.reshape(weight.shape[0], -1, BLOCK)
     largest = blocks.gather(-1, blocks.abs().argmax(-1, keepdim=True))
@@ -41,7 +42,7 @@ def quantise(weight):
 
 
 def rounded(weight):
-    """The weights as their int4 form gives them back; the gradient passes unchanged."""
+    """The weights after rounding to int4; the gradient passes unchanged."""
     values, scale = quantise(weight.detach())
     return weight + ((values * scale).reshape(weight.shape) - weight.detach())
 
@@ -82,7 +83,7 @@ class Layer(nn.Module):
     def __init__(self, shape):
         super().__init__()
         self.shape = shape
-        # Residual branches start small, so that a fresh stack of layers is close to the identity.
+        # Residual branches start small, so that an untrained stack of layers is close to the identity.
         gain = (2 * shape.layers) ** -0.5
         self.attention_norm = RmsNorm(shape.hidden, shape.epsilon)
         self.qkv = Linear(shape.hidden, (shape.heads + 2 * shape.kv_heads) * shape.head_size)
@@ -123,7 +124,7 @@ class Llama(nn.Module):
                 module.int4 = on
 
     def forward(self, ids):
-        """Logits of the next token at every position; embedding and head share their weights."""
+        """The logits of the next token at every position; the embedding and the head share their weights."""
         table = rounded(self.embedding.weight) if self.embedding.int4 else self.embedding.weight
         x = F.embedding(ids, table)
         cos, sin = self.cos[: ids.shape[1]], self.sin[: ids.shape[1]]

@@ -27,12 +27,12 @@ TEMPLATE = (
 
 
 def chat(turns):
-    """A conversation as the template writes it."""
+    """A conversation in the template's format."""
     return "".join(f"{TURN}{role}\n{text}{TURN_END}\n" for role, text in turns)
 
 
 def train(seed):
-    """The tokenizer of the corpus with this seed."""
+    """Trains the tokenizer on the corpus with this seed."""
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
@@ -52,7 +52,7 @@ def train(seed):
 
 
 def save(tokenizer, folder):
-    """Writes what onnxruntime-genai and the Hugging Face libraries read."""
+    """Writes the files that onnxruntime-genai and the Hugging Face libraries read."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"), pretty=False)

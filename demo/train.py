@@ -1,10 +1,10 @@
-"""Trains the demo model on the corpus and keeps the weights that are best, as int4, on the held-back part.
+"""Trains the demo model on the corpus and keeps the weights that perform best, as int4, on the held-back part.
 
     python train.py OUT [--steps N] [--device cuda]
 
-OUT gets tokenizer.json, tokenizer_config.json, weights.pt (the best so far, written whenever it gets better) and
-training.json (what was done and what came of it). The seed fixes corpus, weights and order; sums of floats may still
-come out differently on another machine, so weights are not the same bytes everywhere.
+OUT gets tokenizer.json, tokenizer_config.json, weights.pt (the best so far, rewritten after each improvement) and
+training.json (settings and results). The seed determines the corpus, the initial weights and the order. Float sums may
+still differ between machines, so the weights are not identical everywhere.
 """
 import argparse
 import json
@@ -28,7 +28,8 @@ IGNORED = -100
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose step is replaced by the nearest matrix with equal singular values (Newton-Schulz)."""
+    """Momentum with orthogonalised steps: each step becomes the nearest matrix with equal singular values
+    (Newton-Schulz)."""
 
     def __init__(self, matrices, lr, momentum=0.95):
         super().__init__(matrices, {"lr": lr, "momentum": momentum})
@@ -55,7 +56,7 @@ def orthogonal(matrix, rounds=5):
 
 
 def encoded(document, tokenizer):
-    """Ids of a conversation, and the same with IGNORED for all but what the assistant says."""
+    """The ids of a conversation, and the same with IGNORED for everything but the assistant's text."""
     ids, wanted = [], []
     for role, text in document.turns:
         head, said = (tokenizer.encode(part).ids for part in (f"{tokens.TURN}{role}\n", f"{text}{tokens.TURN_END}"))
@@ -66,9 +67,9 @@ def encoded(document, tokenizer):
 
 
 def rows(documents, tokenizer, length):
-    """Whole documents side by side in rows of `length` ids, and what should follow each id; the rest is padding.
+    """Whole documents concatenated in rows of `length` ids, with the target of each id; the rest is padding.
 
-    Documents wait in a pool, from which each row takes the longest that still fits: little is left.
+    Each row takes the longest documents that still fit from a pool, so there is little padding.
     """
     pad, pool, source = tokenizer.token_to_id(tokens.PAD), [], iter(documents)
     while True:
@@ -96,7 +97,7 @@ def loss_of(net, ids, wanted, reduction="mean"):
 
 @torch.no_grad()
 def perplexity(net, tokenizer, documents, length, device):
-    """Perplexity of all that the assistant says in the documents."""
+    """The perplexity of the assistant's text in the documents."""
     total, count = 0.0, 0
     for row in rows(documents, tokenizer, length):
         ids, wanted = tensors([row], device)
@@ -107,10 +108,10 @@ def perplexity(net, tokenizer, documents, length, device):
 
 @torch.no_grad()
 def right_answers(net, tokenizer, documents, device):
-    """Share of questions, by kind, whose answer greedy decoding gives word for word.
+    """The share of questions, by kind, that greedy decoding answers word for word.
 
-    Greedy decoding writes the wanted answer exactly when each of its tokens is the likeliest after those before it, so
-    one forward pass over question and answer tells.
+    Greedy decoding produces the expected answer exactly if each of its tokens is the most likely one after those before
+    it, so one forward pass over question and answer is enough.
     """
     asked, right = {}, {}
     for document in documents:
@@ -125,7 +126,8 @@ def right_answers(net, tokenizer, documents, device):
 
 
 def evaluate(net, tokenizer, count, device, length, held=True):
-    """Perplexity and right answers on documents of the held-back part, or on other ones like those of the training."""
+    """Perplexity and right answers on documents of the held-back part, or on new ones like those of the training
+    part."""
     documents = list(islice(corpus.documents(EVALUATION_SEED, held=held), count))
     right = right_answers(net, tokenizer, documents, device)
     return {"perplexity": round(perplexity(net, tokenizer, documents, length, device), 4),
@@ -172,7 +174,7 @@ def main():
         if not int4 and progress >= chosen.int4_from:
             net.set_int4(True)
             int4 = True
-        # Full speed for the first half, then straight down to nearly nothing.
+        # Full rate for the first half, then linear decay to nearly zero.
         share = min(1.0, (step + 1) / WARM_UP, 2 * (1 - progress) + 0.01)
         for group, rate in zip((group for optimizer in optimizers for group in optimizer.param_groups), first):
             group["lr"] = rate * share
