@@ -1,16 +1,16 @@
-"""Runs ONNX's own node tests through ONNX Runtime with a plugin in front, and says what became of each.
+"""Runs ONNX's own node tests in ONNX Runtime with a plugin as the preferred provider, and reports the result of each.
 
     python conformance.py --library libhip-backend.so [--only Conv,MaxPool] [--report report.json] [--verbose]
     python conformance.py --library libmigraphx-backend.so --option target=ref
 
-A test is usable if ONNX Runtime's CPU provider gets it right. With the plugin in front and graph optimisations off it is
+A test is usable if ONNX Runtime's CPU provider gets it right. With the plugin first and graph optimisations off, it is
   placed    right, with every node on the plugin
   partly    right, with some nodes elsewhere
   declined  right, with every node elsewhere
-  WRONG     the plugin took nodes and the result is wrong
-  ERROR     the plugin took nodes and the session or the run failed
-  CRASH     the process died, or did not come back in time
-Tests run in child processes, so that a crash costs one test.
+  WRONG     the plugin claimed nodes and the result is wrong
+  ERROR     the plugin claimed nodes and the session or the run failed
+  CRASH     the process crashed or timed out
+Tests run in child processes, so that a crash affects only one test.
 """
 import argparse
 import collections
@@ -29,12 +29,12 @@ from isolation import words
 
 NAME = "ConformanceExecutionProvider"
 BAD = ("WRONG", "ERROR", "CRASH")
-# Emulated devices take their time: `AMDGPU_EP_TEST_SECONDS` gives it.
+# Emulated devices may need more time: set `AMDGPU_EP_TEST_SECONDS`.
 SECONDS_WITHOUT_A_WORD = int(os.environ.get("AMDGPU_EP_TEST_SECONDS", "300"))
 
 
 def cases(only):
-    """The node tests, each with the operator it is about; a function written out counts for the function."""
+    """The node tests, each with the operator it tests; an expanded function counts for the function."""
     from onnx.backend.test.case.node import collect_testcases
 
     found = collect_testcases(None)
@@ -50,7 +50,7 @@ def cases(only):
 
 
 def plain(value):
-    """A test's value as ONNX Runtime's Python class takes and gives it."""
+    """A test's value in the form that ONNX Runtime's Python API accepts and returns."""
     if isinstance(value, onnx.TensorProto):
         return onnx.numpy_helper.to_array(value)
     return np.asarray(value) if isinstance(value, np.generic) else value
@@ -109,7 +109,7 @@ def run(case, devices):
 def verdict(case, devices):
     try:
         right, _, _ = run(case, None)
-    except Exception as error:  # what the CPU provider can't do is not a reference
+    except Exception as error:  # without a CPU result there is no reference
         return "unusable", str(error)[:200]
     if not right:
         return "unusable", "the CPU provider's result is outside the test's tolerance"
@@ -132,7 +132,7 @@ def child(arguments):
 
 
 def children(arguments):
-    """One (name, domain, op, verdict, note) for each test; a child that dies is followed by the next."""
+    """Yields (name, domain, op, verdict, note) for each test; if a child dies, the next one continues."""
     total, first = len(cases(arguments.only)), 0
     while first < total:
         interpreter = os.environ.get("AMDGPU_EP_TEST_PYTHON", sys.executable)

@@ -1,8 +1,8 @@
 """Shows the provider at work in ONNX Runtime: `cargo xtask demo` runs this.
 
-A picture is classified, `amdgpu-ep explain` says which nodes ran where, and the language model of `demo/` answers. On a machine
-without an AMD GPU it says so and goes on with the host device, which is plain memory and the CPU behind the same
-interface. Exits 0 only when everything shown was right.
+It classifies a picture, `amdgpu-ep explain` shows where each node ran, and the language model of `demo/` answers
+questions. On a machine without an AMD GPU, the script says so and continues with the host device, which provides the
+same interface with plain memory and the CPU. Exits 0 only if all results were right.
 """
 import argparse
 import json
@@ -39,7 +39,7 @@ def main():
         ort.unregister_execution_provider_library(EP)
         print("no AMD GPU was found here: going on with the host device (AMDGPU_EP_DRIVER=host)\n", flush=True)
         os.environ["AMDGPU_EP_DRIVER"] = "host"
-        # A new process: the driver is chosen once.
+        # Start a new process, because the driver is chosen only once.
         os.execv(sys.executable, [sys.executable, *sys.argv])
 
     show_devices(devices)
@@ -74,7 +74,7 @@ def show_devices(devices):
 
 
 def picture(look, device):
-    """The three classes that lead, on the device and on the CPU provider alone."""
+    """The top three classes, on the device and on the CPU provider alone."""
     options = ort.SessionOptions()
     options.add_provider_for_devices([device], {})
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -100,7 +100,7 @@ def explain(command, library, model):
 
 
 def conversation(command, library):
-    """A story and questions about it; what is said must be what was recorded."""
+    """A story and questions about it; the answers must match the recorded ones."""
     print("\n$ amdgpu-ep chat demo/model --greedy")
     golden = max(json.loads((DEMO / "goldens.json").read_text()), key=lambda case: len(case["messages"]))
     messages = [message["content"] for message in golden["messages"]] + [golden["text"]]
@@ -122,7 +122,7 @@ def conversation(command, library):
 
 
 def runtime():
-    """This process's ONNX Runtime as the command's option, where it is one library."""
+    """The command's option for this process's ONNX Runtime, if that is a single library."""
     found = next((Path(ort.__file__).parent / "capi").glob("libonnxruntime.so.*"), None)
     return ["--ort", str(found)] if found else []
 

@@ -1,7 +1,7 @@
-"""The picture of the demo and the model that looks at it.
+"""The demo's picture and the model that classifies it.
 
-Where the collection of real models lies beside the repository (../shared), that is a photograph of a kitten and
-SqueezeNet. Elsewhere it is a digit drawn here, and a model made here whose filters are the ten digits.
+If the collection of real models is beside the repository (../shared), they are a photograph of a kitten and SqueezeNet.
+Otherwise they are a digit drawn here, and a model made here whose filters are the ten digits.
 """
 import struct
 import zlib
@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 ROOT = Path(__file__).resolve().parent.parent
 COLLECTION = ROOT.parent / "shared" / "data"
 
-# The classes of ImageNet that a kitten may be taken for.
+# The ImageNet classes that count as correct for a kitten.
 CATS = {281: "tabby cat", 282: "tiger cat", 283: "Persian cat", 284: "Siamese cat", 285: "Egyptian cat", 287: "lynx"}
 
 DIGITS = """
@@ -30,7 +30,7 @@ DIGITS = """
 
 @dataclass
 class Look:
-    """What is shown to which model, and what the answer means."""
+    """An input, its model, and the meaning of the classes."""
 
     title: str
     model: Path
@@ -48,7 +48,7 @@ def kitten():
 
 
 def digit(folder):
-    """A noisy seven somewhere in a picture of 40 by 40."""
+    """A noisy seven at some position in a 40 by 40 picture."""
     lines = [line.split() for line in DIGITS.strip().splitlines()]
     glyphs = [np.array([[cell == "#" for cell in line[number]] for line in lines], np.float32) for number in range(10)]
     filters = np.stack([np.kron(glyph, np.ones((3, 3), np.float32)) for glyph in glyphs])[:, None]
@@ -81,7 +81,7 @@ def look(folder):
 
 
 def read_png(path):
-    """The pixels of a PNG file with 8 bits a channel, RGB or RGBA, not interlaced: [height, width, channels]."""
+    """The pixels of a non-interlaced PNG file with 8 bits per channel, RGB or RGBA: [height, width, channels]."""
     data = path.read_bytes()
     chunks, position = {}, 8
     while position < len(data):
@@ -104,7 +104,7 @@ def read_png(path):
 
 
 def predicted(kind, left, up, corner):
-    """PNG's five ways to guess a pixel from its neighbours."""
+    """PNG's filters, which predict a byte from its neighbours."""
     if kind == 1:
         return left
     if kind == 2:

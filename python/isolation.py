@@ -1,11 +1,11 @@
-"""Child processes that report line by line, so that a crash or a hang costs one test."""
+"""Child processes that report line by line, so that a crash or a hang affects only one test."""
 import json
 import queue
 import threading
 
 
 def words(process, seconds):
-    """The child's lines, read as JSON, as they come; ends when it ends, and ends it when it is silent for `seconds`."""
+    """Yields the child's lines, parsed as JSON, until it exits; kills it if it is silent for `seconds`."""
     lines = queue.Queue()
 
     def read():

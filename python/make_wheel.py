@@ -1,7 +1,7 @@
 """Packs staged libraries and the command into a wheel: `cargo xtask dist` and the CI step `wheel` run this.
 
-A wheel is a zip with three files of metadata. Nothing here is compiled against Python, so one wheel serves every Python 3,
-and no build tool is needed. The same input gives the same bytes.
+A wheel is a zip file with three metadata files. Nothing here is compiled against Python, so one wheel works with every
+Python 3, and no build tool is needed. The same input gives the same bytes.
 """
 import argparse
 import base64
@@ -16,7 +16,7 @@ MODULES = ("__init__.py", "__main__.py", "_genai.py")
 NAME = "amdgpu_ep"
 OLDEST_PYTHON = "3.10"
 
-# The oldest time that a zip can hold.
+# The earliest time that a zip file can store.
 TIME = (1980, 1, 1, 0, 0, 0)
 PLAIN, EXECUTABLE = 0o100644, 0o100755
 
@@ -78,12 +78,12 @@ def metadata(version, licences):
 
 
 def absolute(page, home):
-    """A page whose links work where its neighbours are not."""
+    """Makes a page's relative links absolute, so that they work outside the repository."""
     return re.sub(r"\]\((?!https?:|#)", f"]({home}/blob/main/", page)
 
 
 class Wheel:
-    """A zip that remembers what RECORD has to say of its files. It gets its name when it is whole."""
+    """A zip file that collects the entries of RECORD. It gets its final name when it is complete."""
 
     def __init__(self, path):
         self.path = path

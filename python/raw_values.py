@@ -1,7 +1,8 @@
-"""Tensors of the types that NumPy does not have (bfloat16, float8, float4, 2- and 4-bit integers), to and from ONNX Runtime.
+"""Converts tensors of types that NumPy lacks (bfloat16, float8, float4, 2- and 4-bit integers) to and from ONNX
+Runtime.
 
-ONNX's tests hold such a tensor as an array of an `ml_dtypes` type, one element to a byte or two. ONNX Runtime takes and gives
-its own bytes, several small elements to each, the first in the low bits.
+ONNX's tests store such a tensor as an array of an `ml_dtypes` type, with one or two bytes per element. ONNX Runtime
+uses its own format, which packs several small elements into a byte, the first in the low bits.
 """
 import ctypes
 
@@ -20,16 +21,16 @@ PER_BYTE = {
 
 
 def is_raw(value):
-    """Whether NumPy knows the array's type only by way of `ml_dtypes`."""
+    """Whether NumPy knows the array's type only through `ml_dtypes`."""
     return isinstance(value, np.ndarray) and value.dtype.isbuiltin != 1 and value.dtype.kind not in "OUS"
 
 
 def to_ort(array):
-    """An OrtValue with the array's elements. It borrows from an array that it keeps alive."""
+    """An OrtValue with the array's elements. It borrows the memory of an array that it keeps alive."""
     if not is_raw(array):
         return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
     onnx_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-    # ONNX Runtime reads only the bytes it needs; the array has as many as it has elements, so that the shape is right.
+    # ONNX Runtime reads only the bytes it needs; the array has one item per element, so that the shape is right.
     held = np.zeros(array.shape, np.uint16 if array.dtype.itemsize == 2 else np.uint8)
     packed = pack(array, PER_BYTE.get(onnx_type, 1))
     held.reshape(-1).view(np.uint8)[: packed.size] = packed
@@ -61,7 +62,7 @@ def pack(array, per_byte):
 
 
 def unpack(data, per_byte):
-    """One byte to an element; `ml_dtypes` looks at the low bits only."""
+    """Unpacks to one byte per element; `ml_dtypes` reads only the low bits."""
     if per_byte == 1:
         return data
     bits = 8 // per_byte
