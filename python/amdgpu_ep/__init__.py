@@ -1,7 +1,7 @@
-"""AMD GPUs for ONNX Runtime: finds the execution provider's library and registers it.
+"""AMD GPUs for ONNX Runtime: where the execution provider's library lies, and how ONNX Runtime gets to know it.
 
-Importing this package imports and registers nothing. It has no dependencies: use any installation of `onnxruntime`
-(1.24 or newer). Nothing here opens a network connection.
+Importing this package imports and registers nothing. It has no dependencies: `onnxruntime` (1.24 or newer) comes from
+wherever you have it. Nothing here opens a network connection.
 """
 from pathlib import Path
 
@@ -24,19 +24,18 @@ def get_ep_name() -> str:
 
 
 def get_ep_names() -> list[str]:
-    """The names of all execution providers in the library. There is only one."""
+    """The names of all execution providers in the library: the one."""
     return [_EP_NAME]
 
 
 def register(ort, trust_options: bool = False) -> None:
-    """Registers the library with `ort`, the module `onnxruntime` or `onnxruntime_genai`.
+    """Registers the library in `ort`, which is the module `onnxruntime` or `onnxruntime_genai`.
 
-    Both modules share the registration, and registering again does nothing. Registration also succeeds without a GPU:
-    then there are no devices, and a warning says why.
+    Both share what is registered, and registering again does nothing. Without a GPU this succeeds too: there are no
+    devices then, and a warning says why.
 
-    Options that load libraries or write files are rejected unless `trust_options` is true. This applies to the whole
-    process, including options that ONNX Runtime GenAI reads from a model folder: use it only with folders that you
-    trust.
+    Options that load libraries or write files are refused unless `trust_options` is true. It holds for the whole process,
+    and for options that ONNX Runtime GenAI reads from a model's folder too: use it only with folders that you trust.
     """
     if trust_options:
         _trust_options(get_library_path())
@@ -47,7 +46,7 @@ def register(ort, trust_options: bool = False) -> None:
     try:
         ort.register_execution_provider_library(_EP_NAME, get_library_path())
     except Exception as error:
-        # ONNX Runtime has neither a query nor an exception type for this.
+        # ONNX Runtime has no way to ask, and no type of its own for this.
         if f"already registered under {_EP_NAME}" not in str(error):
             raise
 
@@ -55,7 +54,7 @@ def register(ort, trust_options: bool = False) -> None:
 def _trust_options(path: str) -> None:
     import ctypes
 
-    # The library stays loaded from here on, so the setting is still in force when ONNX Runtime loads it.
+    # The library stays loaded from here on, so what it is told holds when ONNX Runtime loads it.
     library = ctypes.CDLL(path)
     try:
         trust = library.amdgpu_ep_trust_options
@@ -69,9 +68,9 @@ def _trust_options(path: str) -> None:
 
 
 def devices() -> list:
-    """The devices of the execution provider, as in `onnxruntime.get_ep_devices()`; registers the provider first.
+    """The devices of the execution provider, as `onnxruntime.get_ep_devices()` gives them; registers it first.
 
-    The list is empty if there is no AMD GPU; `python -m amdgpu_ep doctor` says why.
+    The list is empty where there is no AMD GPU; `python -m amdgpu_ep doctor` says why.
     """
     import onnxruntime
 
@@ -81,7 +80,7 @@ def devices() -> list:
 
 def __getattr__(name: str):
     if name == "__version__":
-        # Imported here because it takes longer than the rest of the package.
+        # Here, because it takes longer than all the rest of the import.
         from importlib.metadata import version
 
         return version("amdgpu-ep")
