@@ -1,8 +1,8 @@
 //! Sets of precompiled kernels, in the format of the kernel cache.
 //!
 //! A session that finds a set beside the library (`lib/kernels`, or `AMDGPU_EP_KERNEL_PATH`) compiles only missing
-//! kernels. A set contains the catalogue. Sources of kernels that a model needs besides, as the simulator writes them
-//! to its folder, can be added.
+//! kernels. A set contains the catalogue. Sources of a model's own kernels, which the simulator writes to its folder, can
+//! be added.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
