@@ -1,7 +1,7 @@
-"""AMD GPUs for ONNX Runtime: where the execution provider's library lies, and how ONNX Runtime gets to know it.
+"""AMD GPUs for ONNX Runtime: locates the execution provider's library and registers it.
 
-Importing this package imports and registers nothing. It has no dependencies: `onnxruntime` (1.24 or newer) comes from
-wherever you have it. Nothing here opens a network connection.
+Importing this package imports and registers nothing else. It has no dependencies: install `onnxruntime` (1.24 or newer)
+yourself. The package opens no network connections.
 """
 from pathlib import Path
 
@@ -11,7 +11,7 @@ _EP_NAME = "AMDGPUExecutionProvider"
 
 
 def get_library_path() -> str:
-    """The full path of the execution provider's library."""
+    """Returns the full path of the execution provider's library."""
     library = Path(__file__).resolve().parent / "lib" / "libamdgpu-ep.so"
     if not library.is_file():
         raise FileNotFoundError(f"{library} is missing: the installation of amdgpu-ep is not whole; install it again")
@@ -19,23 +19,23 @@ def get_library_path() -> str:
 
 
 def get_ep_name() -> str:
-    """The name of the execution provider in ONNX Runtime."""
+    """Returns the name of the execution provider in ONNX Runtime."""
     return _EP_NAME
 
 
 def get_ep_names() -> list[str]:
-    """The names of all execution providers in the library: the one."""
+    """Returns the names of all execution providers in the library. There is one."""
     return [_EP_NAME]
 
 
 def register(ort, trust_options: bool = False) -> None:
-    """Registers the library in `ort`, which is the module `onnxruntime` or `onnxruntime_genai`.
+    """Registers the library with `ort`, the module `onnxruntime` or `onnxruntime_genai`.
 
-    Both share what is registered, and registering again does nothing. Without a GPU this succeeds too: there are no
-    devices then, and a warning says why.
+    Both modules share registrations, and registering again does nothing. Without a GPU the call succeeds too: there are
+    no devices then, and a warning says why.
 
-    Options that load libraries or write files are refused unless `trust_options` is true. It holds for the whole process,
-    and for options that ONNX Runtime GenAI reads from a model's folder too: use it only with folders that you trust.
+    Options that load libraries or write files are refused unless `trust_options` is true. It applies to the whole process,
+    including options that ONNX Runtime GenAI reads from a model's folder: use it only with folders that you trust.
     """
     if trust_options:
         _trust_options(get_library_path())
@@ -46,7 +46,7 @@ def register(ort, trust_options: bool = False) -> None:
     try:
         ort.register_execution_provider_library(_EP_NAME, get_library_path())
     except Exception as error:
-        # ONNX Runtime has no way to ask, and no type of its own for this.
+        # ONNX Runtime has no query for this, and no exception type.
         if f"already registered under {_EP_NAME}" not in str(error):
             raise
 
@@ -54,7 +54,7 @@ def register(ort, trust_options: bool = False) -> None:
 def _trust_options(path: str) -> None:
     import ctypes
 
-    # The library stays loaded from here on, so what it is told holds when ONNX Runtime loads it.
+    # The library stays loaded from here on, so the setting is in effect when ONNX Runtime loads it.
     library = ctypes.CDLL(path)
     try:
         trust = library.amdgpu_ep_trust_options
@@ -68,9 +68,9 @@ def _trust_options(path: str) -> None:
 
 
 def devices() -> list:
-    """The devices of the execution provider, as `onnxruntime.get_ep_devices()` gives them; registers it first.
+    """Registers the execution provider and returns its devices, as listed by `onnxruntime.get_ep_devices()`.
 
-    The list is empty where there is no AMD GPU; `python -m amdgpu_ep doctor` says why.
+    The list is empty if there is no AMD GPU; `python -m amdgpu_ep doctor` says why.
     """
     import onnxruntime
 
@@ -80,7 +80,7 @@ def devices() -> list:
 
 def __getattr__(name: str):
     if name == "__version__":
-        # Here, because it takes longer than all the rest of the import.
+        # Looked up on demand, because it takes longer than the rest of the import.
         from importlib.metadata import version
 
         return version("amdgpu-ep")

@@ -1,4 +1,4 @@
-"""The command `amdgpu-ep`, also as `python -m amdgpu_ep`: a program of its own, with this Python's ONNX Runtime."""
+"""Starts the program `amdgpu-ep` with this Python's ONNX Runtime. `python -m amdgpu_ep` does the same."""
 import os
 import site
 import sys
@@ -17,9 +17,9 @@ def main():
 
 
 def onnxruntime_library(package):
-    """The library of the installed package, which is found without importing it.
+    """Finds the library of the installed ONNX Runtime package without importing it.
 
-    `sys.path` is not asked: `python -m` puts the current folder first, and what lies there may be a download.
+    `sys.path` is not used: `python -m` puts the current folder first, which may contain downloaded files.
     """
     for folder in package_folders(package):
         capi = os.path.join(folder, "onnxruntime", "capi")
@@ -31,8 +31,8 @@ def onnxruntime_library(package):
 
 
 def package_folders(package):
-    """Where this Python has its packages, in the order of `sys.path`: folders that were configured, installed ones, and
-    the one that this package is in."""
+    """Returns the package folders of this Python in the order of `sys.path`: configured folders, site-packages, and the
+    folder of this package."""
     configured = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")
     folders = [folder for folder in configured.split(os.pathsep) if os.path.isabs(folder)]
     if site.ENABLE_USER_SITE:

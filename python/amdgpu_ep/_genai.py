@@ -1,9 +1,9 @@
 """Turns a crash of ONNX Runtime GenAI 0.18 into an error.
 
-Each time a model is made on this provider, GenAI 0.18 releases the allocator that all earlier generators took their memory
-from. A generator that is still alive later frees its memory through that released object, inside ONNX Runtime: a
-segmentation fault. Neither object is ours, so nothing in the execution provider can keep them alive. What is left is to
-refuse the model before GenAI starts to make it.
+Each time a model is created on this provider, GenAI 0.18 releases the allocator that all earlier generators took their
+memory from. A generator that is still alive later frees its memory through that released object, inside ONNX Runtime, which
+is a segmentation fault. The execution provider owns neither object, so it cannot keep them alive. It can only refuse the
+model before GenAI starts to create it.
 
 Later versions of GenAI keep the allocator while a model on this provider is alive.
 """
@@ -17,13 +17,13 @@ a generator of another model is still alive, and ONNX Runtime GenAI {version} wo
   help: delete it before you make the next model ("del generator"; in a notebook also restart the kernel if an exception \
 or an interrupted cell keeps it), or make all models before the first generator"""
 
-# Objects with memory on the device, and configurations that are known to use other providers only.
+# Objects with memory on the device, and configurations that are known to use only other providers.
 _holders = weakref.WeakSet()
 _elsewhere = weakref.WeakSet()
 
 
 def guard(og) -> None:
-    """Makes `og.Model` raise an error where GenAI would crash. Does nothing for versions that do not."""
+    """Makes `og.Model` raise an error where GenAI would crash. Does nothing for versions that do not crash."""
     if not getattr(og, "__version__", "").startswith(_AFFECTED) or hasattr(og.Model.__init__, "__wrapped__"):
         return
     for name in ("Generator", "MtpGenerator", "Engine"):
@@ -42,7 +42,7 @@ def _hold(holder, model, *_) -> None:
 
 
 def _note(config, text, fresh=False) -> None:
-    """Notes whether a configuration that says `text` may use this provider."""
+    """Records whether a configuration may use this provider, given the new `text` in it."""
     if "amdgpu" in text.lower():
         _elsewhere.discard(config)
     elif fresh:
@@ -50,10 +50,10 @@ def _note(config, text, fresh=False) -> None:
 
 
 def _check(source, version) -> None:
-    """`source` is what a model is made of: a configuration or a folder."""
+    """Raises an error if creating a model from `source`, a configuration or a folder, would lead to the crash."""
     if not _holders or _is_elsewhere(source):
         return
-    gc.collect()  # cycles may hold what nobody can reach
+    gc.collect()  # unreachable generators may be alive in reference cycles
     if _holders:
         raise RuntimeError(_MESSAGE.format(version=version))
 
@@ -63,7 +63,7 @@ def _is_elsewhere(source) -> bool:
 
 
 def _text(folder) -> str:
-    """The configuration in a model's folder. One that cannot be read is GenAI's to complain about."""
+    """Returns the configuration in a model's folder. GenAI itself reports one that cannot be read."""
     try:
         return Path(folder, "genai_config.json").read_text(encoding="utf-8")
     except (OSError, ValueError):

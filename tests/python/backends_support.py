@@ -1,4 +1,4 @@
-"""What the tests of backends share: a folder of libraries of its own, test backends, and their reports."""
+"""Helpers for tests of backends: a private folder of libraries, test backends, and their reports."""
 import contextlib
 import os
 import re
@@ -17,7 +17,7 @@ EXAMPLES = Path(os.environ.get("AMDGPU_EP_TEST_EXAMPLES", ROOT / "target" / "deb
 
 
 def example(name):
-    """One of the SDK's example plugins."""
+    """Returns one of the SDK's example plugins."""
     file = EXAMPLES / f"lib{name}.so"
     if not file.exists():
         pytest.skip(f"{file} is missing: cargo build -p ort-ep --examples")
@@ -25,7 +25,7 @@ def example(name):
 
 
 def link(source, target):
-    """A second name for a file, or a copy where that can't be. Never write to one: it is the first file too."""
+    """Makes a hard link, or a copy if that fails. Never write to `target`: it may be the same file as `source`."""
     try:
         os.link(source, target)
     except OSError:
@@ -33,7 +33,7 @@ def link(source, target):
 
 
 class Folder:
-    """A folder with the umbrella, the host driver and the hip backend, where other backends can be put."""
+    """A folder with the umbrella, the host driver and the hip backend, to which tests can add other backends."""
 
     def __init__(self, path, hip=True):
         self.path = Path(path)
@@ -47,7 +47,7 @@ class Folder:
         return self.path / f"lib{name}-backend.so"
 
     def put(self, source, name="migraphx"):
-        """A plugin under the name of a backend."""
+        """Installs a plugin under the name of a backend."""
         target = self.backend(name)
         target.unlink(missing_ok=True)
         link(source, target)
@@ -120,7 +120,7 @@ def multiplies(running):
 
 
 class Report:
-    """The file in which the `hooks` example writes down its calls."""
+    """The file in which the `hooks` example records its calls."""
 
     def __init__(self, path):
         self.path = Path(path)
@@ -154,11 +154,11 @@ def fault(kind, hook):
 
 
 def mapped(name):
-    """Whether a file whose path holds `name` is mapped."""
+    """Whether a file whose path contains `name` is mapped."""
     with open("/proc/self/maps") as maps:
         return any(name in line for line in maps)
 
 
 def log_lines(capfd, pattern):
-    """Lines of the session's log since the last look that match."""
+    """Returns the matching lines of the session's log since the last call."""
     return [line for line in capfd.readouterr().err.splitlines() if re.search(pattern, line)]

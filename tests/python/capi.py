@@ -1,4 +1,4 @@
-"""ONNX Runtime's C API through ctypes: as much as it takes to call the library's two exports with bad arguments."""
+"""The parts of ONNX Runtime's C API, through ctypes, that are needed to call the library's two exports with bad arguments."""
 import ctypes
 import glob
 import os
@@ -8,7 +8,7 @@ import onnxruntime
 INVALID_ARGUMENT = 2
 EP_FAIL = 11
 
-# Positions in the OrtApi table; it only ever grows at its end.
+# Positions in the OrtApi table, which only grows at its end.
 CREATE_STATUS, GET_ERROR_CODE, GET_ERROR_MESSAGE, CREATE_ENV = 0, 1, 2, 3
 RELEASE_ENV, RELEASE_STATUS, RELEASE_MEMORY_INFO, CREATE_MEMORY_INFO_V2 = 92, 93, 94, 320
 
@@ -21,7 +21,7 @@ class ApiBase(ctypes.Structure):
 
 
 class Runtime:
-    """The C library of the wheel, with an environment of its own."""
+    """The C library of the wheel, with its own environment."""
 
     def __init__(self):
         folder = os.path.join(os.path.dirname(onnxruntime.__file__), "capi")
@@ -40,7 +40,7 @@ class Runtime:
         assert not status, self.read(status)
 
     def read(self, status):
-        """Code and text of a status, which is released."""
+        """Returns the code and message of a status, and releases it."""
         code = self.call(GET_ERROR_CODE, ctypes.c_void_p(status), returns=ctypes.c_int)
         text = self.call(GET_ERROR_MESSAGE, ctypes.c_void_p(status), returns=ctypes.c_char_p).decode()
         self.call(RELEASE_STATUS, ctypes.c_void_p(status), returns=None)
@@ -69,7 +69,7 @@ class Plugin:
         self.library.ReleaseEpFactory.restype = ctypes.c_void_p
 
     def create(self, name, base, room=4, factories=True, count=True):
-        """Status, factories and count; `factories` and `count` say whether the pointers are given."""
+        """Returns status, factories and count; `factories` and `count` say whether to pass the pointers or null."""
         buffer = (ctypes.c_void_p * max(room, 1))()
         number = ctypes.c_size_t(77)
         status = self.library.CreateEpFactories(

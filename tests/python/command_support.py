@@ -1,4 +1,4 @@
-"""The `amdgpu-ep` command of the staged build, on this interpreter's ONNX Runtime and the driver of the test."""
+"""Runs the `amdgpu-ep` command of the staged build with this interpreter's ONNX Runtime and the driver of the test."""
 import json
 import os
 import subprocess
@@ -11,33 +11,33 @@ COMMAND = Path(LIBRARY).parent.parent / "bin" / "amdgpu-ep"
 
 
 def onnxruntime_library():
-    """The library of the package that this interpreter imports."""
+    """Returns the library of the package that this interpreter imports."""
     capi = Path(onnxruntime.__file__).parent / "capi"
     return next(path for path in capi.iterdir() if path.name.startswith("libonnxruntime.so."))
 
 
 def loader():
-    """The loader that this interpreter was started by, with its folders, if that is another one than the system's."""
+    """Returns the loader that started this interpreter, with its folders, unless it is the system's."""
     words = Path("/proc/self/cmdline").read_text().split("\0")
     return words[:3] if words[1] == "--library-path" else []
 
 
 def call(*words, stdin="", **variables):
-    """What the command did, with these environment variables on top."""
+    """Runs the command with additional environment variables, and returns the completed process."""
     environment = {**os.environ, "AMDGPU_EP_PATH": LIBRARY, **variables}
     command = [*loader(), COMMAND, *words, "--ort", onnxruntime_library()]
     return subprocess.run(command, input=stdin.encode(), capture_output=True, env=environment, timeout=600)
 
 
 def document(*words, stdin="", **variables):
-    """The JSON document that the command prints."""
+    """Returns the JSON document that the command prints."""
     done = call(*words, "--json", stdin=stdin, **variables)
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)
 
 
 def error(*words, **variables):
-    """What the command says when it fails."""
+    """Returns the error message of a command that must fail."""
     done = call(*words, **variables)
     assert done.returncode == 2 and not done.stdout, done
     return done.stderr.decode()

@@ -1,8 +1,8 @@
-"""Every test runs in a process of its own.
+"""Runs every test in its own process.
 
-The library under test lives in the process that loads it: a crash, a leaked registration or a changed environment must
-not reach the next test, and a crash at interpreter exit must fail the test that caused it. So the outer pytest starts
-one inner pytest per test and takes over its result.
+The library under test lives in the process that loads it. A crash, a leaked registration or a changed environment must not
+affect the next test, and a crash at interpreter exit must fail the test that caused it. So the outer pytest starts one
+inner pytest per test and adopts its result.
 """
 import os
 import subprocess
@@ -14,13 +14,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-# Without it, a failed assertion in one of these says nothing but its name.
+# Otherwise a failed assertion in one of these modules does not show the values.
 pytest.register_assert_rewrite(*(file.stem for file in Path(__file__).parent.glob("*.py") if file.stem != "conftest"))
 
 import onnxruntime
 
 CHILD = "AMDGPU_EP_TEST_CHILD"
-# For a test that hangs: the slowest takes seconds, and shares a loaded machine. Emulated devices take longer.
+# For tests that hang. The slowest test takes seconds, but the machine may be busy, and emulated devices take longer.
 TIMEOUT_SECONDS = int(os.environ.get("AMDGPU_EP_TEST_SECONDS", "900"))
 NOTHING_RAN = 5
 
@@ -68,8 +68,8 @@ def pytest_pyfunc_call(pyfuncitem):
 
 
 def run_child(pyfuncitem, folder):
-    """Runs the test in a process of its own, whose files go to `folder`: pytest's usual place is shared by all processes
-    of a user, which remove each other's."""
+    """Runs the test in its own process, whose files go to `folder`: all processes of a user share pytest's usual place, and
+    remove each other's files there."""
     outcome = folder / "outcome.txt"
     interpreter = os.environ.get("AMDGPU_EP_TEST_PYTHON", sys.executable)
     command = [interpreter, "-X", "faulthandler", "-m", "pytest", "--quiet", "--no-header", "-p", "no:cacheprovider"]
@@ -104,13 +104,13 @@ def environment_of(item, outcome):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("AMDGPU_EP_", "ORT_AMDGPU_"))}
     tests = ("LIBRARY", "TEST_BACKENDS", "TEST_EXAMPLES", "TEST_STRESS_SECONDS", "TEST_PYTHON", "TEST_REAL_HIP")
     tests += ("SIMULATE", "SIMULATE_DIR")
-    # Where the vendors' libraries are.
+    # Locations of the vendors' libraries.
     places = ("HIP_LIBRARY", "CUDA_LIBRARY_PATH")
     for kept in (f"AMDGPU_EP_{name}" for name in (*tests, *places)):
         if kept in os.environ:
             environment[kept] = os.environ[kept]
     environment["AMDGPU_EP_DRIVER"] = os.environ.get("AMDGPU_EP_TEST_DRIVER", "host")
-    # Tests vouch for the options that they write themselves.
+    # Tests trust the options that they set themselves.
     environment["AMDGPU_EP_TRUST_OPTIONS"] = "1"
     if "AMDGPU_EP_TEST_MIGRAPHX" in os.environ and "migraphx" in item.path.name:
         environment["AMDGPU_EP_MIGRAPHX_LIBRARY"] = os.environ["AMDGPU_EP_TEST_MIGRAPHX"]
@@ -120,7 +120,7 @@ def environment_of(item, outcome):
             if value is not None:
                 environment[key] = value
     environment[CHILD] = str(outcome)
-    # What distributes tests among processes has nothing to do here, and would take a fifth of the time to start one.
+    # Plugins that distribute tests among processes are not needed here, and would take a fifth of the start-up time.
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     return environment
 
@@ -133,7 +133,7 @@ def folder(tmp_path):
 
 
 def pytest_runtest_logreport(report):
-    """In the child: a skip has to reach the outer pytest, whose own exit code would hide it."""
+    """In the child: reports a skip to the outer pytest, which the exit code alone would hide."""
     if CHILD in os.environ and report.skipped:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         Path(os.environ[CHILD]).write_text(reason.removeprefix("Skipped: "))

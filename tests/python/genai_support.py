@@ -1,4 +1,4 @@
-"""The tiny language models and their golden tokens, made by tools that lie beside the repository."""
+"""The tiny language models and their golden tokens, created by tools that are stored beside the repository."""
 import json
 import os
 import shutil
@@ -21,7 +21,7 @@ GOLDENS = {model["name"]: model for model in json.loads(GOLDEN.read_text())["mod
 
 
 def folder_of(name):
-    """The model's folder, made once."""
+    """Returns the model's folder, which is created once."""
     folder = MODELS / name
     if not (folder / "genai_config.json").exists():
         draft = MODELS / f".{name}.{os.getpid()}"
@@ -38,7 +38,7 @@ def config_of(name):
 
 
 def shares_its_cache(name):
-    """GenAI takes only models with a shared key/value buffer on this provider."""
+    """Whether the model has a shared key/value buffer, which GenAI requires on this provider."""
     return config_of(name)["search"].get("past_present_share_buffer", False)
 
 
@@ -47,8 +47,8 @@ def cases_of(name, *kinds):
 
 
 def model_on_device(name, og, options=(), entries=None, longest=None):
-    """The model on our device, with provider options and session-config entries; `longest` is the most tokens of a sequence that
-    its folder says."""
+    """Loads the model on our device, with provider options and session-config entries; `longest` overrides the folder's
+    maximum sequence length."""
     config = og.Config(str(folder_of(name)))
     config.clear_providers()
     config.append_provider("amdgpu")
@@ -62,7 +62,7 @@ def model_on_device(name, og, options=(), entries=None, longest=None):
 
 
 def generator_for(og, model, prompts, pad=0, **search):
-    """A generator that has read prompts, padded on the right to one length."""
+    """Returns a generator that has read the prompts, padded on the right to the same length."""
     parameters = og.GeneratorParams(model)
     parameters.set_search_options(batch_size=len(prompts), **search)
     generator = og.Generator(model, parameters)
@@ -73,7 +73,7 @@ def generator_for(og, model, prompts, pad=0, **search):
 
 
 def rest_of(generator):
-    """The tokens of all rows from here to the end."""
+    """Generates to the end, and returns the new tokens of all rows."""
     rows = None
     while not generator.is_done():
         generator.generate_next_token()

@@ -1,4 +1,4 @@
-"""What the tests share: the library, registrations, small models, and what a process holds."""
+"""Shared test helpers: the library, registrations, small models, and the resources of the process."""
 import contextlib
 import gc
 import os
@@ -16,7 +16,7 @@ LIBRARY = os.environ.get("AMDGPU_EP_LIBRARY", "")
 EP = "AMDGPUExecutionProvider"
 AMD = 0x1002
 RELEASE = tuple(int(part) for part in ort.__version__.split(".")[:2])
-# The driver of a test's process; outside of it, where tests are skipped, the one that it will get (conftest.py).
+# The driver of the test's process. In the outer process, which decides about skips, the driver that it will get (conftest.py).
 ON_HOST = os.environ.get(
     "AMDGPU_EP_DRIVER" if "AMDGPU_EP_TEST_CHILD" in os.environ else "AMDGPU_EP_TEST_DRIVER", "host"
 ) == "host"
@@ -25,14 +25,14 @@ HOST_ACCESSIBLE = ort.OrtDeviceMemoryType.HOST_ACCESSIBLE
 DEFAULT = ort.OrtDeviceMemoryType.DEFAULT
 
 
-# ONNX Runtime lists the devices of every registration by address, out of a list that registering and unregistering change:
-# no other thread may do either while one reads them.
+# ONNX Runtime returns pointers to devices from a list that registering and unregistering change. No other thread may do
+# either while one reads the devices.
 LISTING = threading.Lock()
 
 
 @contextlib.contextmanager
 def registered(name=EP, library=None):
-    """The library registered under `name` for the length of the block; gives its devices."""
+    """Registers the library under `name` for the duration of the block, and yields its devices."""
     with LISTING:
         ort.register_execution_provider_library(name, library or LIBRARY)
     try:
@@ -74,7 +74,7 @@ def options_for(chosen, **options):
 
 
 def session_on(chosen, model, **options):
-    """A session that fails rather than going to the CPU provider alone when ours cannot be made."""
+    """Creates a session, and fails instead of falling back to the CPU provider if ours cannot be created."""
     return ort.InferenceSession(model, sess_options=options_for(chosen, **options), enable_fallback=0)
 
 
@@ -114,8 +114,8 @@ def sample(rows=5):
 
 
 def on_threads(count, work):
-    """Runs `work(number)` on so many threads at once; what one of them raises fails the test."""
-    sys.setswitchinterval(1e-6)  # threads that change places often meet in more places
+    """Runs `work(number)` on `count` threads at once; an exception in any of them fails the test."""
+    sys.setswitchinterval(1e-6)  # frequent switches expose more races
     failures, ids = [], []
 
     def guarded(number):
@@ -130,7 +130,7 @@ def on_threads(count, work):
         worker.start()
     for worker in workers:
         worker.join()
-    # Python lets go of a thread a moment before the system does.
+    # A joined thread may exist in the system for a moment longer.
     deadline = time.monotonic() + 10
     while any(os.path.exists(f"/proc/self/task/{number}") for number in ids) and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -139,7 +139,7 @@ def on_threads(count, work):
 
 
 def mapped_libraries():
-    """How often each of our libraries is mapped, by path."""
+    """Returns how often each of our libraries is mapped, by path."""
     with open("/proc/self/maps") as maps:
         paths = [line.split(maxsplit=5)[5].strip() for line in maps if line.count("/") > 0]
     ours = [path for path in paths if "amdgpu-ep" in path or "hip-host" in path]

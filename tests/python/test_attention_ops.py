@@ -1,4 +1,4 @@
-"""Operators of decoders, one at a time, against ONNX Runtime's own CPU kernels."""
+"""Operators of decoders, one at a time, compared with ONNX Runtime's own CPU kernels."""
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -38,7 +38,7 @@ def model_of(op_type, inputs, outputs, domain, opset, attributes):
 
 
 def both(found, op_type, inputs, outputs, domain=MICROSOFT, opset=21, **attributes):
-    """Our results and those of the CPU provider; all of the node is ours."""
+    """Returns our results and those of the CPU provider. Our provider must run the node."""
     model = model_of(op_type, inputs, outputs, domain, opset, attributes)
     feed = {f"i{at}": value for at, value in enumerate(inputs) if value is not None}
     options = options_for(found[:1])
@@ -63,7 +63,7 @@ def compare(found, wanted, error=2e-5):
 
 
 def check_decoder(found, make, rows, past, shared=True, lengths=None, total=None, packed=False, half=8, options=(), **kw):
-    """A step of GroupQueryAttention; rows and caches are compared as far as their lengths go."""
+    """Checks a step of GroupQueryAttention; rows and caches are compared up to their lengths."""
     batch = len(past)
     lengths = np.array(lengths if lengths is not None else [held + rows for held in past])
     whole = total or int(max(lengths.max(), rows))
@@ -177,7 +177,7 @@ def test_skip_simplified_layer_normalization_gives_the_sum_too():
         make = Maker(6)
         inputs = [make(2, 5, 64), make(2, 5, 64), make(64), make(64)]
         model = model_of("SkipSimplifiedLayerNormalization", inputs, 4, MICROSOFT, 21, {"epsilon": 1e-5})
-        # Outputs 1 and 2 are for training; nobody asks for them.
+        # Outputs 1 and 2 are for training and are not requested.
         from onnx import load_from_string
 
         proto = load_from_string(model)

@@ -1,5 +1,6 @@
-"""A folder with all, some or none of the backends: registration works, `auto` takes what is there, and a profile whose
-backend is missing is refused with a sentence. `cargo xtask test --only backends` runs this with fewer backends."""
+"""A folder with all, some or none of the backends: registration works, `auto` uses those that are present, and a profile
+whose backend is missing is refused with a readable message. `cargo xtask test --only backends` runs this with fewer
+backends."""
 import json
 import os
 import subprocess
@@ -65,7 +66,7 @@ def test_language_models_run_on_the_engine_or_are_refused_with_a_sentence(profil
 def test_the_library_of_a_profile_is_missed_only_where_it_was_left_out(profile):
     with registered() as found:
         text = error_of(lambda: session(found, profile=profile))
-        # Where its library is there, the vendor's is not.
+        # If our backend's library is present, the error is about the vendor's library, which is missing.
         is_missing = f"{Path(LIBRARY).parent}/lib{profile}-backend.so: cannot open shared object file" in text
         assert is_missing == (profile not in CHOSEN), text
         if is_missing:
@@ -73,7 +74,7 @@ def test_the_library_of_a_profile_is_missed_only_where_it_was_left_out(profile):
 
 
 def test_doctor_says_which_backends_are_there():
-    # On the host device there is no AMD GPU, which is what exit code 1 says.
+    # On the host device there is no AMD GPU, hence exit code 1.
     told = subprocess.run([COMMAND, "doctor", "--json"], capture_output=True, text=True)
     assert told.returncode == 1, told.stderr
     listed = {row["name"] for row in json.loads(told.stdout)["plugin"]["backends"]}

@@ -1,5 +1,5 @@
-"""Backends that are missing, broken, faulty or odd: registration succeeds, the session is told or goes elsewhere, the hip
-backend beside them keeps working, and nothing crashes."""
+"""Backends that are missing, broken, faulty or odd: registration succeeds, the session gets an error or another backend, the
+hip backend beside them keeps working, and nothing crashes."""
 import gc
 import itertools
 import os
@@ -29,7 +29,7 @@ from support import EP, empty_on_device, on_threads, open_files, resident_kib, t
 pytestmark = pytest.mark.environment(AMDGPU_EP_DRIVER="host")
 
 
-# Ways of the `broken` example, and words of the answer to a session that asks for it.
+# Modes of the `broken` example, and words in the error of a session that requests it.
 BROKEN = {
     "error": ["CreateEpFactories was told to fail"],
     "zero": ["CreateEpFactories", "returned no factory"],
@@ -61,7 +61,7 @@ def test_broken_backend_is_reported_by_name_and_skipped_by_auto(mode, folder, ca
             assert word in line, line
         works(running)
         del running
-        # A failure is not remembered.
+        # The failure is not cached.
         os.environ["BROKEN"] = "not at all"
         works(session(found, profile="migraphx"))
 
@@ -74,7 +74,7 @@ def at_infos(settings):
     settings.log_severity_level = 1
 
 
-# Ways that only show later: what is asked of the session, and words of the answer.
+# Modes that fail later, while the session is created, and words in the error.
 @pytest.mark.parametrize(
     "mode, words",
     [
@@ -96,7 +96,7 @@ def test_backend_that_breaks_while_the_session_is_made_is_an_error(mode, words, 
 @pytest.mark.parametrize("mode", ["", "ep_stamp=23", "ep_stamp=24", "ep_stamp=99", "factory_stamp=22", "factory_stamp=99",
                                   "factories=4", "release_error", "null_stream"])
 def test_odd_but_usable_backend_makes_a_session(mode, folder):
-    """Slots that a stamp does not cover are not looked at: the plugin puts a trap there."""
+    """Slots that a version stamp does not cover are not read: the plugin puts a trap there."""
     folder.put(example("broken"))
     os.environ["BROKEN"] = mode
     with folder.registered() as found:
@@ -123,7 +123,7 @@ def empty_file(folder):
 
 
 def cut_to(kept):
-    """A library truncated, which the loader would map and crash over."""
+    """A truncated library, which would crash the loader after mapping."""
 
     def truncated(folder):
         whole = example("hooks").read_bytes()
@@ -224,7 +224,7 @@ def test_backend_is_found_in_the_folders_of_the_variable(folder, tmp_path_factor
     os.environ["AMDGPU_EP_BACKEND_PATH"] = f"/no/such/folder:{elsewhere}"
     with folder.registered() as found:
         multiplies(on_hooks(found))
-        # A file beside the umbrella that can't be used does not hide the next one.
+        # An unusable file beside the umbrella does not hide the next one.
         folder.backend("hipgpu").write_text("no library")
         shutil.copy(example("hooks"), elsewhere / "libhipgpu-backend.so")
         multiplies(on_hooks(found, profile="hipgpu"))
@@ -278,7 +278,7 @@ def test_every_object_a_backend_made_is_given_back(folder):
 
 @pytest.mark.since("1.28")
 def test_tensor_of_a_backends_allocator_outlives_session_and_registration(folder):
-    """ONNX Runtime 1.26 frees such a tensor through an object of its own that went with the registration."""
+    """ONNX Runtime 1.26 frees such a tensor through an object that it destroyed with the registration."""
     report = Report(folder.path / "report")
     folder.put(example("hooks"))
     found = folder.registered()
@@ -312,7 +312,7 @@ def test_session_on_a_backend_outlives_the_registration(folder):
 
 @pytest.mark.parametrize("profile", ["hip", "migraphx"])
 def test_thread_that_ran_a_session_may_end_after_the_backend_is_unmapped(profile, folder):
-    """Whatever a backend leaves in a thread must not be called once its code is gone."""
+    """Thread-local destructors of a backend must not run after its code is unmapped."""
     folder.put(example("hooks"))
     ran, unregistered = threading.Event(), threading.Event()
 
@@ -334,8 +334,8 @@ PROFILES = ["hip", "auto", "migraphx", "directx", "hipgpu", "eager", "optimize",
 
 
 def test_threads_create_and_destroy_sessions_with_random_profiles(folder):
-    """Eight threads for some turns each, or longer by AMDGPU_EP_TEST_STRESS_SECONDS. Nothing grows, and every object that
-    the backend made is given back."""
+    """Eight threads for a few rounds each, or for AMDGPU_EP_TEST_STRESS_SECONDS. Nothing grows, and every object that the
+    backend created is released."""
     seconds, turns = float(os.environ.get("AMDGPU_EP_TEST_STRESS_SECONDS", "0")), 24
     report = Report(folder.path / "report")
     folder.put(example("hooks"))
@@ -368,7 +368,7 @@ def test_threads_create_and_destroy_sessions_with_random_profiles(folder):
                 with lock:
                     counts[outcome] += 1
 
-        # The first rounds fill caches of ONNX Runtime and of the C library.
+        # The first rounds fill the caches of ONNX Runtime and of the C library.
         on_threads(8, lambda seed: work(seed, time.monotonic() + seconds / 4))
         before = (resident_kib(), open_files(), threads())
         on_threads(8, lambda seed: work(100 + seed, time.monotonic() + seconds))

@@ -1,7 +1,7 @@
-"""A bad request is an error of that request alone: the same session runs the next one on our provider.
+"""A bad request fails alone: the same session runs the next one on our provider.
 
-ONNX Runtime's Python class answers `EP_FAIL` by making the session anew on the CPU, once and for good. All tests here leave
-that fallback on, as it is by default.
+ONNX Runtime's Python class reacts to `EP_FAIL` by recreating the session on the CPU, permanently. All tests here leave that
+fallback on, which is the default.
 """
 import json
 
@@ -25,7 +25,7 @@ def floats(*shape):
 
 
 def model_of(node, kinds, good, want):
-    """A model of one node, and one behind it, so that the node is not the output. Its inputs have ranks, but no sizes."""
+    """A model of one node and a node after it, so that the first is not the output. Its inputs have ranks, but no sizes."""
 
     def value(name, kind, array):
         return helper.make_tensor_value_info(name, kind, [f"{name}_{axis}" for axis in range(np.ndim(array))])
@@ -40,7 +40,7 @@ def node(op_type, inputs, **attributes):
     return helper.make_node(op_type, [f"in{at}" for at in range(inputs)], ["made"], "culprit", **attributes)
 
 
-# The node, the types of its inputs, a good request with its answer before the negation, and bad ones.
+# The node, the types of its inputs, a good request with its result before the negation, and bad requests.
 CASES = {
     "gather": (
         node("Gather", 2), (FLOAT, INT),
@@ -90,7 +90,7 @@ def feeds_of(arrays):
 
 
 def runs_of_ours(profile):
-    """How often ONNX Runtime ran a node of our provider."""
+    """Returns how often ONNX Runtime ran a node of our provider."""
     events = json.loads(open(profile).read())
     return sum(event.get("args", {}).get("provider") == EP for event in events if event["name"].endswith("_kernel_time"))
 
@@ -111,7 +111,7 @@ def test_the_session_runs_the_next_request_on_our_provider(name, streams, monkey
             assert EP in session.get_providers()
             np.testing.assert_allclose(session.run(None, feeds_of(good))[0], -want)
         assert session._sess is made and EP in session.get_providers()
-        # Once for each good request at least; a bad one may fail before its node is counted.
+        # At least once for each good request; a bad one may fail before its node is counted.
         assert runs_of_ours(session.end_profiling()) >= len(bad)
         del session, made
 

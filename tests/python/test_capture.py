@@ -1,4 +1,4 @@
-"""Captures: those of others survive what ONNX Runtime asks of the library meanwhile, and sessions capture their own runs."""
+"""Captures: another capture survives the calls of ONNX Runtime into the library, and sessions capture their own runs."""
 import contextlib
 import ctypes
 import json
@@ -30,7 +30,7 @@ NON_BLOCKING = 1
 
 
 def driver():
-    """The host driver that the library under test uses: the loader gives the same copy."""
+    """Returns the host driver that the library under test uses: the loader returns the same copy."""
     if not ON_HOST:
         pytest.skip("the captures are made through the host driver")
     library = ctypes.CDLL(os.path.join(os.path.dirname(LIBRARY), "libhip-host.so"))
@@ -41,7 +41,7 @@ def driver():
 
 @contextlib.contextmanager
 def captured(handle):
-    """Records the stream for the length of the block; the recording must be whole at the end."""
+    """Captures the stream for the duration of the block; the capture must be valid at the end."""
     hip, stream, graph = driver(), ctypes.c_void_p(handle), ctypes.c_void_p()
     assert hip.hipStreamBeginCapture(stream, RELAXED) == 0
     yield
@@ -51,7 +51,7 @@ def captured(handle):
 
 @contextlib.contextmanager
 def captured_elsewhere():
-    """A capture on a stream that the library knows nothing of."""
+    """A capture on a stream that the library does not know."""
     hip, stream = driver(), ctypes.c_void_p()
     assert hip.hipStreamCreateWithFlags(ctypes.byref(stream), NON_BLOCKING) == 0
     with captured(stream.value):
@@ -88,7 +88,7 @@ def test_memory_comes_and_goes_while_a_stream_of_ours_is_recorded():
         for _ in range(20):
             source, target = on_device(array), empty_on_device(array.shape, np.int32)
             ort.copy_tensors([source], [target], stream)
-            # Freed while the stream may still be busy with it: its reuse depends on an event of that stream.
+            # Freed while the stream may still use it: reuse depends on an event of that stream.
             del source
             with captured(stream.get_handle()):
                 other = on_device(array + 1)
@@ -103,7 +103,7 @@ stream_modes = pytest.mark.parametrize("streams", ["immediate", "threads"])
 
 
 class Capturing:
-    """A session that asks for captures, with buffers on the device that stay where they are."""
+    """A session that requests captures, with device buffers at fixed addresses."""
 
     def __init__(self, found, model=None, **options):
         settings = options_for(found[:1], **options)
@@ -122,7 +122,7 @@ class Buffers:
         self.binding.bind_ortvalue_output("y", self.y)
 
     def run(self, x, graph=None):
-        """Runs on new contents in the old place."""
+        """Runs with new contents in the same buffer."""
         ort.copy_tensors([on_device(x)], [self.x])
         options = ort.RunOptions()
         if graph is not None:
@@ -144,7 +144,7 @@ def profiled(found, tmp_path):
 
 
 def calls(session):
-    """How often the session's partition was called, by ONNX Runtime's own profile."""
+    """Returns how often the session's partition was called, from ONNX Runtime's own profile."""
     events = json.loads(Path(session.end_profiling()).read_text())
     return sum(event.get("cat") == "Node" and event["name"].endswith("_kernel_time") for event in events)
 
@@ -158,7 +158,7 @@ def test_runs_are_replayed_on_new_contents(streams, monkeypatch, tmp_path):
         buffers = Buffers(session, 5)
         for seed in range(5):
             buffers.check(seed)
-        # The first run is done twice, plainly and recorded; the rest are replays.
+        # The first run executes twice, normally and captured; the others are replays.
         assert calls(session) == 2
         del buffers, session
 

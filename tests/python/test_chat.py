@@ -1,4 +1,4 @@
-"""`amdgpu-ep chat` on a terminal: lines are edited and brought back, Ctrl-C stops an answer, Ctrl-D ends."""
+"""`amdgpu-ep chat` on a terminal: line editing, history, Ctrl-C to stop an answer, Ctrl-D to quit."""
 import os
 import pty
 import select
@@ -13,13 +13,13 @@ MODEL = Path(__file__).resolve().parents[2] / "demo" / "model"
 SAYS_A = ("--logit-bias", "32=1000")
 PROMPT, HOME, UP, LEFT = "> ", "\x1b[H", "\x1b[A", "\x1b[D"
 CTRL_C, CTRL_D = "\x03", "\x04"
-# How long nothing may come: a test that waits so long has failed.
+# The longest wait for output: a test that waits longer has failed.
 PATIENCE_SECONDS = 120
 
 
 class Terminal:
-    """The command on a terminal of its own; its answers go into `answers`, if that is given. Left before it has ended, it
-    is killed."""
+    """Runs the command on its own terminal; stdout goes to the file `answers`, if given. The command is killed if it has not
+    ended when the block does."""
 
     def __init__(self, *arguments, answers=None, term="xterm", name="chat"):
         command = [str(COMMAND), name, str(MODEL), "--ort", str(onnxruntime_library()), *arguments]
@@ -31,7 +31,7 @@ class Terminal:
                     os.dup2(os.open(answers, os.O_WRONLY | os.O_CREAT), 1)
                 os.execve(COMMAND, command, environment)
             finally:
-                os._exit(127)  # whatever failed, this is no second pytest
+                os._exit(127)  # after a failure, the child must not continue as a second pytest
         self.seen = ""
 
     def __enter__(self):
@@ -48,7 +48,7 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
     def more(self, wanted):
-        """Adds what comes next to `seen`; an OSError says that the command has ended."""
+        """Appends the next output to `seen`; an OSError means that the command has ended."""
         ready, _, _ = select.select([self.master], [], [], PATIENCE_SECONDS)
         assert ready, f"{wanted} never came, only {self.seen!r}"
         read = os.read(self.master, 4096)
@@ -57,7 +57,7 @@ class Terminal:
         self.seen += read.decode(errors="replace")
 
     def wait_for(self, text):
-        """Everything up to `text`, which is then forgotten."""
+        """Returns the output before `text`, and drops it together with `text`."""
         while text not in self.seen:
             try:
                 self.more(repr(text))
@@ -70,19 +70,19 @@ class Terminal:
         os.write(self.master, keys if isinstance(keys, bytes) else keys.encode())
 
     def end(self):
-        """Types Ctrl-D and gives the exit code. Only behind a prompt: before, the key would not reach the command, because
-        the terminal takes it for the end of a line."""
+        """Types Ctrl-D after a prompt and returns the exit code. Before a prompt, the key would not reach the command, because
+        the terminal treats it as the end of a line."""
         self.wait_for(PROMPT)
         self.type(CTRL_D)
         return self.ended()
 
     def ended(self):
-        """The exit code, once it has ended."""
+        """Waits for the end, and returns the exit code."""
         try:
             while True:
                 self.more("the end")
         except OSError:
-            pass  # the terminal is gone with the command
+            pass  # the terminal closes with the command
         return self.reap()
 
 
@@ -106,7 +106,7 @@ def test_lines_are_edited_and_brought_back():
     with Terminal("--max-new-tokens", "4", *SAYS_A) as terminal:
         terminal.wait_for("/help lists the commands")
         terminal.wait_for(PROMPT)
-        # Typed without its first character and with two letters swapped, then corrected.
+        # Typed without the first character and with two letters swapped, then corrected.
         terminal.type("sttas" + LEFT + "\x7f" + LEFT + "a\x1b[C" + HOME + "/" + "\r")
         assert "there is no" not in terminal.wait_for("messages      0")
         terminal.wait_for(PROMPT)
@@ -136,7 +136,7 @@ def test_ctrl_c_stops_the_answer_and_ctrl_d_ends():
         terminal.wait_for("/quit or Ctrl-D ends the conversation")
         terminal.wait_for(PROMPT)
         terminal.type("hello\r")
-        # The first of the answer, behind the line that was typed.
+        # The start of the answer, after the typed line.
         terminal.wait_for("\n")
         while not terminal.seen.strip("\r\n\x1b[?204hl"):
             terminal.more("the answer")
@@ -144,7 +144,7 @@ def test_ctrl_c_stops_the_answer_and_ctrl_d_ends():
         terminal.wait_for(PROMPT)
         terminal.type("/stats\r")
         terminal.wait_for("messages      2")
-        # Where the machine was faster than the key, the answer came to its end.
+        # If the machine was faster than the key, the answer is complete.
         ending = terminal.wait_for("last prompt")
         assert "ended by cancelled" in ending or "ended by max_length" in ending, ending
         assert terminal.end() == 0

@@ -1,4 +1,4 @@
-"""`amdgpu-ep compile` and the hip backend: what it makes runs in every ONNX Runtime, as its source does."""
+"""`amdgpu-ep compile` and the hip backend: compiled models run in every ONNX Runtime, with the results of their source."""
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -34,7 +34,7 @@ def test_a_compiled_model_runs_as_its_source_does(tmp_path, form):
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     assert "backend=hip" in metadata[f"ep_compatibility_info.{EP}"]
     reference = ort.InferenceSession(str(source), providers=["CPUExecutionProvider"])
-    # Weights are kept once: the files together are hardly larger than the source.
+    # Weights are stored once: together the files are hardly larger than the source.
     assert sum(file["bytes"] for file in report["files"]) < source.stat().st_size + 4096
     with registered() as devices:
         options = options_for(devices[:1])
@@ -47,7 +47,7 @@ def test_a_compiled_model_runs_as_its_source_does(tmp_path, form):
 
 
 def resizing_model():
-    """A node of the CPU provider whose constant operand ONNX's shape inference reads, between two of the device."""
+    """A node of the CPU provider, whose constant operand ONNX's shape inference reads, between two device nodes."""
     floats = lambda name, *shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),

@@ -1,4 +1,4 @@
-"""The demo's language model: what it says on the CPU provider and on ours, and what its corpus promises."""
+"""The demo's language model: its answers on the CPU provider and on ours, and properties of its corpus."""
 import json
 import re
 import subprocess
@@ -68,7 +68,7 @@ def test_script_takes_a_relative_path_of_the_library():
 
 
 def test_greedy_goldens_leave_room_for_rounding():
-    """Half of a margin is how far off a device's logits may be; those of float32 are by about 1e-5."""
+    """A device's logits may be off by half of a margin; in float32 they are off by about 1e-5."""
     assert min(golden["margin"] for golden in GOLDENS if "margin" in golden) >= 0.001
 
 
@@ -101,7 +101,7 @@ def test_sums_of_the_corpus_are_right(corpus):
 
 
 def test_answers_of_the_corpus_are_in_what_was_said(corpus):
-    """Every word of an answer that is a name, a place, a colour or a thing stands in the text it is about."""
+    """Every name, place, colour or thing in an answer also occurs in the text that it is about."""
     telling = {*corpus.GIRLS, *corpus.BOYS, *corpus.PLACES, *corpus.COLOURS, *corpus.OBJECTS, *corpus.ANIMALS}
     for document in first_documents(corpus, 500, held=False):
         for index, kind in document.answers:

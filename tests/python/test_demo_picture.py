@@ -1,4 +1,4 @@
-"""The picture of the demo: its reader of PNG files, and the model that stands in where no real one is there."""
+"""The picture of the demo: its PNG reader, and the model that stands in if there is no real one."""
 import struct
 import sys
 import zlib
@@ -14,7 +14,7 @@ import demo_picture
 
 
 def png(pixels, kinds):
-    """A PNG file whose lines are filtered by the `kinds` in turn."""
+    """Returns a PNG file whose lines use the filter `kinds` in turn."""
     height, width, channels = pixels.shape
     padded = np.zeros((height + 1, width + 1, channels), np.int64)
     padded[1:, 1:] = pixels
@@ -22,7 +22,7 @@ def png(pixels, kinds):
     for row in range(height):
         kind = kinds[row % len(kinds)]
         left, up, corner = padded[row + 1, :-1], padded[row, 1:], padded[row, :-1]
-        # The distances of Paeth's guess from its three neighbours, in the order in which ties are broken.
+        # The distances of the Paeth predictor from its three neighbours, in tie-breaking order.
         distances = np.stack([abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)])
         paeth = np.choose(distances.argmin(axis=0), [left, up, corner])
         guess = (0, left, up, (left + up) // 2, paeth)[kind]

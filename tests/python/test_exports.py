@@ -1,4 +1,4 @@
-"""The library's two exports, called directly with what no sane host would pass."""
+"""The library's two exports, called directly with arguments that no sane host would pass."""
 import ctypes
 
 import pytest
@@ -66,7 +66,7 @@ def test_name_that_is_no_utf8_is_answered():
 
 
 def runtime_that_says(version, newest, runtime):
-    """An API base that reports `version` and knows the API up to `newest`."""
+    """Returns an API base that reports `version` and knows the API up to `newest`."""
     text = ctypes.create_string_buffer(version) if version is not None else None
     get_api = GetApi(lambda wanted: runtime.base.contents.get_api(min(wanted, runtime.version)) if wanted <= newest else None)
     get_version = GetVersionString(lambda: ctypes.addressof(text) if text is not None else None)

@@ -1,5 +1,5 @@
-"""Hooks of a backend through the umbrella: all are reached, a fault in any of them is survived, options arrive, and compiled
-models are asked about where they were made."""
+"""Hooks of a backend through the umbrella: all are reachable, a fault in any of them is harmless, options arrive, and the
+backend that compiled a model decides about its compatibility."""
 import gc
 import os
 
@@ -30,7 +30,7 @@ from support import EP, RELEASE, on_device
 pytestmark = pytest.mark.environment(AMDGPU_EP_DRIVER="host")
 
 
-# What to do with a session on the `hooks` example, so that a hook is called.
+# Actions on a session of the `hooks` example that cause a hook to be called.
 
 
 def whole_life(found, **hooks):
@@ -117,7 +117,7 @@ def serial(found):
     whole_life(found, serial="1")
 
 
-# Hook, what to do, and the first release that calls it.
+# The hook, the action, and the first release that calls it.
 HOOKS = [
     ("factory.create_ep", whole_life, 24),
     ("ep.claim", whole_life, 24),
@@ -175,7 +175,7 @@ def test_weakness_13_every_hook_of_a_backend_is_reached_through_the_umbrella(fol
 
 @pytest.mark.parametrize("kind", ["fail", "panic"])
 def test_fault_in_any_hook_of_a_backend_is_survived(kind, folder, capfd):
-    """It is an error of the session or the run, or a line in the log; hip and the next session work either way."""
+    """The fault becomes an error of the session or the run, or a log line. hip and the next session work in any case."""
     Report(folder.path / "report")
     folder.put(example("hooks"))
     with folder.registered() as found:
@@ -207,7 +207,7 @@ def test_fault_while_the_backend_is_loaded_is_told_and_the_next_session_loads_it
 
 
 def test_hooks_a_backend_lacks_are_absent(folder):
-    """The bare backend has no profiler, no capture, no layout: ONNX Runtime asks for none, and all paths work."""
+    """The bare backend has no profiler, capture or layout: ONNX Runtime requests none, and all paths work."""
     folder.put(example("broken"))
     with folder.registered() as found:
         def profiling(settings):
@@ -274,7 +274,7 @@ def test_compatibility_of_compiled_models_is_asked_of_the_backend_that_made_them
         assert ask("amdgpu-ep/1;backend=migraphx;never") == answers.EP_UNSUPPORTED
         for unknown in ("amdgpu-ep/2;x", "amdgpu-ep/1;backend=warp;x", "amdgpu-ep/1;backend=hipgpu;x"):
             assert ask(unknown) == answers.EP_UNSUPPORTED
-        # A model must not choose what is loaded.
+        # A model must not choose which library is loaded.
         assert ask(f"amdgpu-ep/1;backend={example('hooks')};best") == answers.EP_UNSUPPORTED
         assert not mapped("libhooks.so")
 

@@ -1,4 +1,4 @@
-"""Weights of four bits are dequantised by the engine, whatever shares a scale."""
+"""The engine dequantises 4-bit weights, whatever the granularity of the scales."""
 import json
 
 import numpy as np
@@ -11,7 +11,7 @@ ROWS, COLUMNS = 7, 9
 
 
 def model(element, scales, **attributes):
-    """x @ dequantised weights; an odd number of weights leaves half a byte over."""
+    """x @ dequantised weights; with an odd number of weights, half a byte is unused."""
     rng = np.random.default_rng(4)
     low, high = (-8, 8) if element == TensorProto.INT4 else (0, 16)
     weights = rng.integers(low, high, ROWS * COLUMNS).tolist()
@@ -43,7 +43,7 @@ def test_results_equal_the_cpu_provider(element, scales, attributes, tmp_path):
     serialized = model(element, scales, **attributes)
     x = np.random.default_rng(1).standard_normal((5, ROWS)).astype(np.float32)
     plain = ort.SessionOptions()
-    # Folded by ONNX Runtime, the weights would never reach a provider.
+    # If ONNX Runtime folded the weights, they would never reach a provider.
     plain.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     wanted = ort.InferenceSession(serialized, plain, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
     record = tmp_path / "placement.json"

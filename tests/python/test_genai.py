@@ -1,4 +1,4 @@
-"""Text generation with ONNX Runtime GenAI: the golden tokens of the tiny models, through our device memory."""
+"""Text generation with ONNX Runtime GenAI: the golden tokens of the tiny models, with our device memory."""
 import json
 
 import onnxruntime as ort
@@ -24,7 +24,7 @@ def assert_padded_batches(og, model, name):
     for case in cases_of(name, "greedy_batch_right_padded"):
         pad = GOLDENS[name]["pad_token_id"]
         generator = generator_for(og, model, case["prompt_ids"], pad, max_length=case["max_length"], do_sample=False)
-        # A row that has ended goes on with padding until all have.
+        # A finished row continues with padding until all rows have finished.
         found = [row[: len(wanted)] for row, wanted in zip(rest_of(generator), case["new_ids"])]
         assert found == case["new_ids"]
         del generator
@@ -33,7 +33,7 @@ def assert_padded_batches(og, model, name):
 @pytest.mark.parametrize("backend", ["hip", "none"])
 @pytest.mark.parametrize("name", GOLDENS)
 def test_golden_tokens(name, backend, tmp_path, monkeypatch):
-    """With the hip backend taking nodes, and without any backend, so that no node is taken."""
+    """With the hip backend, which takes nodes, and without any backend, so that no node is taken."""
     import onnxruntime_genai as og
 
     if backend == "none":
@@ -45,14 +45,14 @@ def test_golden_tokens(name, backend, tmp_path, monkeypatch):
     assert model.device_type.upper() == "AMDGPU"
     for case in cases_of(name, "greedy"):
         assert greedy(og, model, case) == case["new_ids"][0]
-    # Recorded draws in half precision hang on the last bits of logits, and those of a GPU differ: see the draws below.
+    # Recorded samples in half precision depend on the last bits of logits, which differ on a GPU: see the sampling test below.
     kinds = ("greedy_penalty", "sample") if ON_HOST or "fp16" not in name else ("greedy_penalty",)
     for case in cases_of(name, *kinds):
         sampling = {"do_sample": case["kind"] == "sample", **case["options"]}
         new = generate(og, model, case["prompt_ids"][0], max_length=case["max_length"], **sampling)
         assert new == case["new_ids"][0], case["options"]
     if backend == "hip":
-        # ONNX Runtime's own attention refuses batches on a cache of fixed length.
+        # ONNX Runtime's own attention refuses batches with a fixed-length cache.
         assert_padded_batches(og, model, name)
         assert_whole(record)
     del model
@@ -100,7 +100,7 @@ def test_draws_are_those_of_the_cpu_provider_from_the_same_logits(name):
     import onnxruntime_genai as og
 
     def draw(model, case, given=()):
-        """The logits that a model makes and the tokens drawn from them, or from the given ones."""
+        """Returns a model's logits, and the tokens sampled from them or from the given ones."""
         search = {"max_length": case["max_length"], "do_sample": True, **case["options"]}
         generator, made, tokens = generator_for(og, model, case["prompt_ids"], **search), [], []
         while not generator.is_done():
@@ -121,12 +121,12 @@ def test_draws_are_those_of_the_cpu_provider_from_the_same_logits(name):
 
 
 def assert_whole(record):
-    """One partition has all nodes, and the number of plans does not grow with the tokens."""
+    """Checks that one partition has all nodes, and that the number of plans does not grow with the tokens."""
     lines = [json.loads(line) for line in record.read_text().splitlines()]
     graphs = [line for line in lines if line.get("nodes")]
     assert [graph["partitions"] for graph in graphs] == [1]
     assert [node for node in graphs[0]["nodes"] if not node["placed"]] == []
-    # A plan for each shape of a prompt and of a step: three prompts alone with three lengths of the cache, and a batch.
+    # A plan per shape of a prompt and of a step: three single prompts with three cache lengths, and a batch.
     assert sum("steps" in line for line in lines) <= 8
 
 
@@ -165,7 +165,7 @@ def test_rewinding_into_the_middle_repeats_the_rest():
     generator = generator_for(og, model, case["prompt_ids"], max_length=case["max_length"], do_sample=False)
     assert rest_of(generator) == case["new_ids"]
     generator.rewind_to(length + 5)
-    # The token at the place that it went back to is read again, and not reported.
+    # The token at the rewind position is read again, but not reported.
     assert rest_of(generator) == [case["new_ids"][0][6:]]
     del generator, model
 
@@ -197,7 +197,7 @@ def test_golden_tokens_with_stream_work_on_threads(name):
 
 @pytest.mark.environment(AMDGPU_EP_HOST_DEVICES="2")
 def test_golden_tokens_where_two_devices_are_offered():
-    """GenAI hands every device of the provider to the session."""
+    """GenAI passes every device of the provider to the session."""
     if not ON_HOST:
         pytest.skip("the host driver alone has as many devices as it is told")
     import onnxruntime_genai as og

@@ -1,4 +1,4 @@
-"""A second model in one process, as when a notebook's cell runs again: the code of docs/genai.md with the Python package."""
+"""A second model in one process, as when a notebook cell runs again: the code of docs/genai.md with the Python package."""
 import gc
 import itertools
 import re
@@ -13,13 +13,13 @@ ROOT = Path(__file__).resolve().parents[2]
 MODEL = str(ROOT / "demo" / "model")
 PAGE = (ROOT / "docs" / "genai.md").read_text(encoding="utf-8")
 CODE = re.search(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
-# The cell as someone leaves it whose program goes on: nothing is deleted at its end.
+# The cell without the deletion at its end.
 OPEN_CODE = re.sub(r"^del .*\n", "", CODE, flags=re.MULTILINE)
 
 
 @pytest.fixture
 def og(monkeypatch, tmp_path):
-    """GenAI with the library registered by our package, in a folder whose `model` is the demo's."""
+    """GenAI with the library registered by our package, in a folder where `model` is the demo's model."""
     monkeypatch.syspath_prepend(str(ROOT / "python"))
     import amdgpu_ep
     import onnxruntime_genai
@@ -32,7 +32,7 @@ def og(monkeypatch, tmp_path):
 
 
 def objects(og):
-    """What the page makes, by name."""
+    """Returns the objects that the page creates, by name."""
     config = og.Config(MODEL)
     config.clear_providers()
     config.append_provider("amdgpu")
@@ -62,7 +62,7 @@ def test_a_generator_that_is_alive_makes_the_next_model_an_error(og, capfd):
     first = capfd.readouterr().out
     with pytest.raises(RuntimeError, match="generator of another model is still alive(.|\n)*del generator"):
         exec(OPEN_CODE, cells)
-    # The old one was not touched.
+    # The old generator is untouched.
     cells["generator"].rewind_to(0)
     cells["generator"].append_tokens([1, 2, 3])
     cells["generator"].generate_next_token()
@@ -142,7 +142,7 @@ def test_rounds_do_not_grow_the_process(og):
 
 
 def test_without_the_package_an_error_is_logged_before_the_crash(monkeypatch, tmp_path):
-    """Programs that name the library in AMDGPU_EP_PATH get no error, but they are told."""
+    """Programs that name the library in AMDGPU_EP_PATH get no exception, but an error in the log."""
     monkeypatch.setenv("AMDGPU_EP_PATH", LIBRARY)
     (tmp_path / "model").symlink_to(MODEL)
     lines = [line for line in OPEN_CODE.splitlines() if "amdgpu_ep" not in line]

@@ -1,4 +1,4 @@
-"""Several generations at once, and many one after the other."""
+"""Concurrent generations, and many in sequence."""
 import gc
 import json
 
@@ -45,7 +45,7 @@ def test_generators_of_one_model_on_threads():
 def test_two_models_on_threads():
     import onnxruntime_genai as og
 
-    # GenAI 0.18 gives up its first model's allocator when the second is made, so generators come after both.
+    # GenAI 0.18 releases the first model's allocator when the second is created, so generators come after both.
     names = ["nano-fp32", "nano-fp16"]
     models = [model_on_device(name, og) for name in names]
 
@@ -73,7 +73,7 @@ def test_memory_does_not_grow_over_a_thousand_generations(tmp_path):
             del generator
 
     def peaks(count, check):
-        """What the backend counted in a session of so many generations: the most at once, by purpose."""
+        """Returns the peaks that the backend counted in a session of `count` generations, by purpose."""
         file = tmp_path / f"memory-{count}"
         model = model_on_device("nano-fp32", og, entries={"ep.hip.memory_file": str(file)})
         some(60, model)
@@ -82,7 +82,7 @@ def test_memory_does_not_grow_over_a_thousand_generations(tmp_path):
         grown = resident_kib() - before
         del model
         gc.collect()
-        # A cache of these generators has 160 KiB: one that stayed in each would be 150 MiB.
+        # A generator's cache takes 160 KiB: leaking one per generation would add up to 150 MiB.
         assert not check or grown < 32 * 1024
         (line,) = file.read_text().splitlines()
         return {purpose: held["peak"] for purpose, held in json.loads(line)["memory"].items()}

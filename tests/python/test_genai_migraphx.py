@@ -1,7 +1,7 @@
-"""ONNX Runtime GenAI with `profile=migraphx`: the golden tokens of tiny models, with ids of 64 and of 32 bits.
+"""ONNX Runtime GenAI with `profile=migraphx`: the golden tokens of tiny models, with 64-bit and 32-bit ids.
 
-MIGraphX gets everything but attention, which it computes wrongly and ONNX Runtime's CPU provider computes instead. GenAI's first
-session does not pass `ep.migraphx.target` on, so the environment says it.
+MIGraphX gets everything except attention, which it computes wrongly; ONNX Runtime's CPU provider runs that. GenAI does not
+pass `ep.migraphx.target` to its first session, so the environment sets it.
 """
 from pathlib import Path
 
@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 MODELS = ["nano-fp32", "nano-fp32-int32ids-rope"]
-# What prompts are padded to: MIGraphX without a GPU is slow.
+# The length that prompts are padded to. It is short, because MIGraphX without a GPU is slow.
 LONGEST = 40
 
 
@@ -40,7 +40,7 @@ def test_golden_tokens_with_programs_for_all_prompts_and_for_all_steps(name, tmp
 
 
 def test_a_batch_is_refused_by_attention_on_the_cpu(tmp_path):
-    """GenAI's mask of fixed width tells attention that there is a past, and on the CPU a batch must not have one."""
+    """GenAI's mask of fixed width implies a past, which attention on the CPU refuses for batches."""
     name = MODELS[0]
     og, model = on_migraphx(name, tmp_path)
     case = cases_of(name, "greedy_batch_right_padded")[0]

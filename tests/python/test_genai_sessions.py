@@ -1,4 +1,4 @@
-"""Decoders as sessions of ONNX Runtime: caches bound where the caller has them, and input that is wrong."""
+"""Decoders as plain ONNX Runtime sessions: caches bound by the caller, and invalid input."""
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.environment(AMDGPU_EP_PATH=LIBRARY)
 
 
 class Decoder:
-    """A session with a cache of `room` tokens, for one row."""
+    """A session with a cache for `room` tokens, and one row."""
 
     def __init__(self, found, name, room=40, shared=True):
         decoder = config_of(name)["model"]["decoder"]
@@ -27,7 +27,7 @@ class Decoder:
         self.caches = {past: on_device(np.zeros(self.shape, self.dtype)) for past, _ in self.names}
 
     def step(self, ids, mask):
-        """The last row of logits."""
+        """Runs a step, and returns the last row of logits."""
         binding = self.session.io_binding()
         binding.bind_cpu_input("input_ids", np.array([ids], np.int64).reshape(1, -1))
         binding.bind_cpu_input("attention_mask", np.array([mask], np.int64))
@@ -84,7 +84,7 @@ def test_rows_of_a_shared_cache_stay_as_they_are_but_for_the_new_ones():
 
 
 def test_standard_operators_with_a_growing_cache():
-    """Opset 23's Attention makes a longer cache in each step, which GenAI does not take on this provider."""
+    """Attention of opset 23 returns a longer cache in each step, which GenAI does not support on this provider."""
     name = "nano-fp32-standard"
     prompt, new = golden(name)
     decoder = config_of(name)["model"]["decoder"]
@@ -112,7 +112,7 @@ def test_standard_operators_with_a_growing_cache():
 def wrong_inputs(prompt, room):
     count = len(prompt)
     full = [1] * count + [0] * (room - count)
-    # A GPU's kernels tell that an index is wrong, not which.
+    # GPU kernels report that an index is wrong, but not which.
     beyond = "out of range for an axis of" if ON_HOST else "out of range"
     return [
         ("no tokens", [], full, "there are no new tokens"),
@@ -134,7 +134,7 @@ def test_wrong_input_is_a_sentence_and_the_next_generation_is_right():
             with pytest.raises(Exception, match=tells):
                 decoder.step(ids, mask)
                 pytest.fail(what)
-            # A GPU tells of a wrong index when the run is over: the rows of its tokens may have been written by then.
+            # A GPU reports a wrong index after the run, when the rows of the tokens may already have been written.
             written = 0 if ON_HOST else len(ids)
             for past, cache in decoder.caches.items():
                 assert (cache.numpy()[:, :, written:] == kept[past][:, :, written:]).all(), what

@@ -1,4 +1,4 @@
-"""Text generation of the `amdgpu-ep` command in every ONNX Runtime: the tokens recorded for a tiny model."""
+"""Text generation with the `amdgpu-ep` command in every ONNX Runtime: the recorded tokens of a tiny model."""
 from genai_support import GOLDENS, folder_of
 from textgen_support import command_tokens
 

@@ -1,4 +1,4 @@
-"""Steps offered to hipDNN: who runs them, with which results, and what happens without a library."""
+"""Steps offered to hipDNN: what runs them, their results, and the behaviour without a library."""
 import ctypes
 import json
 import shutil
@@ -35,12 +35,12 @@ HOST = "hipDNN: HOST_CPU_ENGINE"
 
 
 def several(operations):
-    """How a graph of several operations is shown."""
+    """Returns how a graph of several operations is displayed."""
     return f"{HOST}, {operations} operations"
 
 
 def network():
-    """Convolutions with everything that is merged into them, pooling, a product and a softmax."""
+    """Convolutions with everything that is fused into them, pooling, a product and a softmax."""
     rng = np.random.default_rng(1)
     weight = lambda name, *shape: onnx.numpy_helper.from_array(rng.standard_normal(shape, np.float32) / 3, name)
     nodes = [
@@ -76,7 +76,7 @@ def session(found, model, severity=3, **entries):
 
 
 def steps(record):
-    """Who runs the steps, and why not hipDNN, by what they do."""
+    """Returns, by operation, what runs each step and why hipDNN does not."""
     lines = [json.loads(line) for line in Path(record).read_text().splitlines()]
     return [(step["step"], step["run_by"], step["reason"]) for line in lines for step in line.get("steps", [])]
 
@@ -90,7 +90,7 @@ def test_every_step_that_hipdnn_has_an_operation_for_is_run_by_it(streams, tmp_p
             close(running.run(None, {"x": picture(seed, count)})[0], reference(picture(seed, count)))
         del running
     found = steps(tmp_path / "record")
-    # A plan for each of three batches.
+    # One plan for each of three batch sizes.
     one = found[: len(found) // 3]
     assert found == one * 3
     assert [step[:2] for step in one] == [
@@ -162,7 +162,7 @@ def test_named_library_is_the_one_in_use_and_may_refuse_to_run_steps(
             close(running.run(None, {"x": picture(seed)})[0], reference(picture(seed)))
         assert [line for line in open("/proc/self/maps") if str(file) in line]
         del running
-    # Without the driver the library knows no stream; each of four steps is told of once.
+    # Without the driver the library knows no stream; each of the four steps is reported once.
     assert len(log_lines(capfd, "without hipDNN from now on")) == (0 if finds_driver else 4)
 
 
@@ -185,7 +185,7 @@ def test_hipdnns_log_reaches_the_log_of_the_session_that_shows_it(capfd):
         close(loud.run(None, {"x": x})[0], affine(x))
         lines = log_lines(capfd, PLAN)
         assert len(lines) == 1 and "hipdnn::backend" in lines[0], lines
-        # A second registration listens to the same library: nothing is said twice.
+        # A second registration listens to the same library, but no message is logged twice.
         second = session(others, affine_model(rows=5), 1, ep__hip__hipdnn="on")
         close(second.run(None, {"x": x})[0], affine(x))
         assert len(log_lines(capfd, PLAN)) == 1
@@ -206,7 +206,7 @@ def test_hipdnn_says_nothing_unless_it_is_told_to(capfd, monkeypatch):
 
 @pytest.mark.environment(HIPDNN_LOG_LEVEL="info")
 def test_nobody_is_called_back_once_the_backend_is_unloaded(capfd):
-    """hipDNN stays in the process, and may go on logging for others."""
+    """hipDNN stays in the process, and may continue to log for other users."""
     write = lambda text: ctypes.CDLL(str(Path(LIBRARY).with_name("libhipdnn_host.so"))).hipdnnLoggingCallback_ext(1, text)
     with registered() as found:
         running = session(found, affine_model(), 1, ep__hip__hipdnn="on")
@@ -280,7 +280,7 @@ def test_stages_are_dumped_with_who_runs_them(tmp_path):
 
 
 def residual_block(kind=TensorProto.FLOAT):
-    """A convolution with a bias, what is added to it, and ReLU: four operations of hipDNN."""
+    """A convolution with a bias, a residual and ReLU: four operations of hipDNN."""
     rng = np.random.default_rng(3)
     dtype = helper.tensor_dtype_to_np_dtype(kind)
     weight = lambda name, *shape: onnx.numpy_helper.from_array((rng.standard_normal(shape) / 3).astype(dtype), name)
@@ -295,7 +295,7 @@ def residual_block(kind=TensorProto.FLOAT):
 
 
 def limited_attention(limited=True):
-    """Attention whose scores are limited by a hyperbolic tangent, and masked."""
+    """Attention whose scores are soft-capped with tanh, and masked."""
     nodes = [
         helper.make_node("Transpose", ["k"], ["t"], "turn", perm=[0, 1, 3, 2]),
         helper.make_node("MatMul", ["q", "t"], ["p"], "scores"),
@@ -316,7 +316,7 @@ def limited_attention(limited=True):
 
 
 def run_and_compare(model, feeds, record):
-    """Runs a model twice, compares it with ONNX Runtime's own CPU provider, and says who ran its steps."""
+    """Runs a model twice, compares it with ONNX Runtime's own CPU provider, and returns what ran its steps."""
     wanted = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
     with registered() as found:
         running = session(found, model, ep__hip__hipdnn="on", ep__hip__explain_file=record)
@@ -343,7 +343,7 @@ def test_library_of_single_operations_gets_the_convolution_alone(kind, tmp_path)
 
 
 def test_products_of_attention_and_all_between_them_are_one_graph(tmp_path):
-    # Two products, a factor, a limit, a mask, and softmax in five operations.
+    # Two products, a scale, a soft cap, a mask, and softmax in five operations.
     assert run_and_compare(*limited_attention(), tmp_path / "record") == [several(10)]
 
 

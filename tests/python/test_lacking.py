@@ -1,4 +1,4 @@
-"""Drivers that lack what others have, through ONNX Runtime: memory, copies and sessions are right all the same."""
+"""Drivers with missing features, through ONNX Runtime: memory, copies and sessions still work."""
 import numpy as np
 import onnxruntime as ort
 import pytest
