@@ -34,8 +34,9 @@ def register(ort, trust_options: bool = False) -> None:
     Both modules share registrations, and registering again does nothing. Without a GPU the call succeeds too: there are
     no devices then, and a warning says why.
 
-    Options that load libraries or write files are refused unless `trust_options` is true. It applies to the whole process,
-    including options that ONNX Runtime GenAI reads from a model's folder: use it only with folders that you trust.
+    Options that load libraries or write files are refused unless `trust_options` is true. It applies to the whole
+    process, including options that ONNX Runtime GenAI reads from a model's folder: use it only with folders that you
+    trust.
     """
     if trust_options:
         _trust_options(get_library_path())

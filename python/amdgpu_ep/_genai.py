@@ -1,9 +1,9 @@
 """Turns a crash of ONNX Runtime GenAI 0.18 into an error.
 
 Each time a model is created on this provider, GenAI 0.18 releases the allocator that all earlier generators took their
-memory from. A generator that is still alive later frees its memory through that released object, inside ONNX Runtime, which
-is a segmentation fault. The execution provider owns neither object, so it cannot keep them alive. It can only refuse the
-model before GenAI starts to create it.
+memory from. A generator that is still alive later frees its memory through that released object, inside ONNX Runtime,
+which is a segmentation fault. The execution provider owns neither object, so it cannot keep them alive. It can only
+refuse the model before GenAI starts to create it.
 
 Later versions of GenAI keep the allocator while a model on this provider is alive.
 """

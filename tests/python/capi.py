@@ -1,4 +1,5 @@
-"""The parts of ONNX Runtime's C API, through ctypes, that are needed to call the library's two exports with bad arguments."""
+"""The parts of ONNX Runtime's C API, through ctypes, that are needed to call the library's two exports with bad
+arguments."""
 import ctypes
 import glob
 import os

@@ -1,8 +1,8 @@
 """Runs every test in its own process.
 
-The library under test lives in the process that loads it. A crash, a leaked registration or a changed environment must not
-affect the next test, and a crash at interpreter exit must fail the test that caused it. So the outer pytest starts one
-inner pytest per test and adopts its result.
+The library under test lives in the process that loads it. A crash, a leaked registration or a changed environment must
+not affect the next test, and a crash at interpreter exit must fail the test that caused it. So the outer pytest starts
+one inner pytest per test and adopts its result.
 """
 import os
 import subprocess
@@ -68,8 +68,8 @@ def pytest_pyfunc_call(pyfuncitem):
 
 
 def run_child(pyfuncitem, folder):
-    """Runs the test in its own process, whose files go to `folder`: all processes of a user share pytest's usual place, and
-    remove each other's files there."""
+    """Runs the test in its own process, whose files go to `folder`: all processes of a user share pytest's usual place,
+    and remove each other's files there."""
     outcome = folder / "outcome.txt"
     interpreter = os.environ.get("AMDGPU_EP_TEST_PYTHON", sys.executable)
     command = [interpreter, "-X", "faulthandler", "-m", "pytest", "--quiet", "--no-header", "-p", "no:cacheprovider"]

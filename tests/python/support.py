@@ -16,7 +16,8 @@ LIBRARY = os.environ.get("AMDGPU_EP_LIBRARY", "")
 EP = "AMDGPUExecutionProvider"
 AMD = 0x1002
 RELEASE = tuple(int(part) for part in ort.__version__.split(".")[:2])
-# The driver of the test's process. In the outer process, which decides about skips, the driver that it will get (conftest.py).
+# The driver of the test's process. In the outer process, which decides about skips, the driver that it will get
+# (conftest.py).
 ON_HOST = os.environ.get(
     "AMDGPU_EP_DRIVER" if "AMDGPU_EP_TEST_CHILD" in os.environ else "AMDGPU_EP_TEST_DRIVER", "host"
 ) == "host"

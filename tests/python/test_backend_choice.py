@@ -1,6 +1,6 @@
-"""A folder with all, some or none of the backends: registration works, `auto` uses those that are present, and a profile
-whose backend is missing is refused with a readable message. `cargo xtask test --only backends` runs this with fewer
-backends."""
+"""A folder with all, some or none of the backends: registration works, `auto` uses those that are present, and a
+profile whose backend is missing is refused with a readable message. `cargo xtask test --only backends` runs this with
+fewer backends."""
 import json
 import os
 import subprocess

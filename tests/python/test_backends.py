@@ -1,5 +1,5 @@
-"""Backends that are missing, broken, faulty or odd: registration succeeds, the session gets an error or another backend, the
-hip backend beside them keeps working, and nothing crashes."""
+"""Backends that are missing, broken, faulty or odd: registration succeeds, the session gets an error or another
+backend, the hip backend beside them keeps working, and nothing crashes."""
 import gc
 import itertools
 import os
@@ -334,8 +334,8 @@ PROFILES = ["hip", "auto", "migraphx", "directx", "hipgpu", "eager", "optimize",
 
 
 def test_threads_create_and_destroy_sessions_with_random_profiles(folder):
-    """Eight threads for a few rounds each, or for AMDGPU_EP_TEST_STRESS_SECONDS. Nothing grows, and every object that the
-    backend created is released."""
+    """Eight threads for a few rounds each, or for AMDGPU_EP_TEST_STRESS_SECONDS. Nothing grows, and every object that
+    the backend created is released."""
     seconds, turns = float(os.environ.get("AMDGPU_EP_TEST_STRESS_SECONDS", "0")), 24
     report = Report(folder.path / "report")
     folder.put(example("hooks"))

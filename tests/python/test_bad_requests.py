@@ -1,7 +1,7 @@
 """A bad request fails alone: the same session runs the next one on our provider.
 
-ONNX Runtime's Python class reacts to `EP_FAIL` by recreating the session on the CPU, permanently. All tests here leave that
-fallback on, which is the default.
+ONNX Runtime's Python class reacts to `EP_FAIL` by recreating the session on the CPU, permanently. All tests here leave
+that fallback on, which is the default.
 """
 import json
 
@@ -25,7 +25,8 @@ def floats(*shape):
 
 
 def model_of(node, kinds, good, want):
-    """A model of one node and a node after it, so that the first is not the output. Its inputs have ranks, but no sizes."""
+    """A model of one node and a node after it, so that the first is not the output. Its inputs have ranks, but no
+    sizes."""
 
     def value(name, kind, array):
         return helper.make_tensor_value_info(name, kind, [f"{name}_{axis}" for axis in range(np.ndim(array))])

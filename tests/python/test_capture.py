@@ -1,4 +1,5 @@
-"""Captures: another capture survives the calls of ONNX Runtime into the library, and sessions capture their own runs."""
+"""Captures: another capture survives the calls of ONNX Runtime into the library, and sessions capture their own
+runs."""
 import contextlib
 import ctypes
 import json

@@ -18,8 +18,8 @@ PATIENCE_SECONDS = 120
 
 
 class Terminal:
-    """Runs the command on its own terminal; stdout goes to the file `answers`, if given. The command is killed if it has not
-    ended when the block does."""
+    """Runs the command on its own terminal; stdout goes to the file `answers`, if given. The command is killed if it
+    has not ended when the block does."""
 
     def __init__(self, *arguments, answers=None, term="xterm", name="chat"):
         command = [str(COMMAND), name, str(MODEL), "--ort", str(onnxruntime_library()), *arguments]
@@ -70,8 +70,8 @@ class Terminal:
         os.write(self.master, keys if isinstance(keys, bytes) else keys.encode())
 
     def end(self):
-        """Types Ctrl-D after a prompt and returns the exit code. Before a prompt, the key would not reach the command, because
-        the terminal treats it as the end of a line."""
+        """Types Ctrl-D after a prompt and returns the exit code. Before a prompt, the key would not reach the command,
+        because the terminal treats it as the end of a line."""
         self.wait_for(PROMPT)
         self.type(CTRL_D)
         return self.ended()

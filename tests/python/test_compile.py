@@ -1,4 +1,5 @@
-"""`amdgpu-ep compile` and the hip backend: compiled models run in every ONNX Runtime, with the results of their source."""
+"""`amdgpu-ep compile` and the hip backend: compiled models run in every ONNX Runtime, with the results of their
+source."""
 import numpy as np
 import onnx
 import onnxruntime as ort

@@ -1,5 +1,5 @@
-"""Hooks of a backend through the umbrella: all are reachable, a fault in any of them is harmless, options arrive, and the
-backend that compiled a model decides about its compatibility."""
+"""Hooks of a backend through the umbrella: all are reachable, a fault in any of them is harmless, options arrive, and
+the backend that compiled a model decides about its compatibility."""
 import gc
 import os
 
@@ -175,7 +175,8 @@ def test_weakness_13_every_hook_of_a_backend_is_reached_through_the_umbrella(fol
 
 @pytest.mark.parametrize("kind", ["fail", "panic"])
 def test_fault_in_any_hook_of_a_backend_is_survived(kind, folder, capfd):
-    """The fault becomes an error of the session or the run, or a log line. hip and the next session work in any case."""
+    """The fault becomes an error of the session or the run, or a log line. hip and the next session work in any
+    case."""
     Report(folder.path / "report")
     folder.put(example("hooks"))
     with folder.registered() as found:

@@ -45,7 +45,8 @@ def test_golden_tokens(name, backend, tmp_path, monkeypatch):
     assert model.device_type.upper() == "AMDGPU"
     for case in cases_of(name, "greedy"):
         assert greedy(og, model, case) == case["new_ids"][0]
-    # Recorded samples in half precision depend on the last bits of logits, which differ on a GPU: see the sampling test below.
+    # Recorded samples in half precision depend on the last bits of logits, which differ on a GPU: see the sampling test
+    # below.
     kinds = ("greedy_penalty", "sample") if ON_HOST or "fp16" not in name else ("greedy_penalty",)
     for case in cases_of(name, *kinds):
         sampling = {"do_sample": case["kind"] == "sample", **case["options"]}

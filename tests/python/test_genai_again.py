@@ -1,4 +1,5 @@
-"""A second model in one process, as when a notebook cell runs again: the code of docs/genai.md with the Python package."""
+"""A second model in one process, as when a notebook cell runs again: the code of docs/genai.md with the Python
+package."""
 import gc
 import itertools
 import re

@@ -1,7 +1,7 @@
 """ONNX Runtime GenAI with `profile=migraphx`: the golden tokens of tiny models, with 64-bit and 32-bit ids.
 
-MIGraphX gets everything except attention, which it computes wrongly; ONNX Runtime's CPU provider runs that. GenAI does not
-pass `ep.migraphx.target` to its first session, so the environment sets it.
+MIGraphX gets everything except attention, which it computes wrongly; ONNX Runtime's CPU provider runs that. GenAI does
+not pass `ep.migraphx.target` to its first session, so the environment sets it.
 """
 from pathlib import Path
 
