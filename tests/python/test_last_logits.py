@@ -1,4 +1,5 @@
-"""A session that promises to read only the logits of last tokens: these are the CPU provider's, and the others are zeros."""
+"""A session that promises to read only the logits of last tokens: these equal the CPU provider's, the others are
+zeros."""
 import json
 
 import numpy as np
@@ -18,7 +19,8 @@ def numbers(seed, *shape):
 
 
 def decoder(reader=None, both=False):
-    """One layer and a head. With a reader, nodes of that operator read the logits, and are the output or one of two."""
+    """One layer and a head. A `reader` operator reads the logits; it replaces them as output, or with `both` adds
+    one."""
     weights = {
         "norm": np.abs(numbers(1, DEPTH)),
         "qkv": numbers(2, DEPTH, (HEADS + 2 * SHARED) * SIZE) / 8,
@@ -90,7 +92,7 @@ def feed(x, caches, lengths, total):
 
 
 def rows_of_cpu(cpu, x, caches, lengths, rows):
-    """The logits of each sequence's last token, every sequence run alone with as many tokens as it has."""
+    """Returns the logits of each sequence's last token, running every sequence alone with its own number of tokens."""
     result = []
     for at, length in enumerate(lengths):
         new = min(rows, length)

@@ -34,7 +34,7 @@ def filled(shape, dtype, seed=0):
 
 
 def bits(array):
-    """Raw bytes: NaN payloads count, too."""
+    """Returns the raw bytes, so that NaN payloads are compared too."""
     return np.ascontiguousarray(array).tobytes()
 
 
@@ -111,7 +111,7 @@ def test_update_in_place_changes_the_device_content():
 def test_absurd_allocation_is_refused():
     with registered():
         with contextlib.suppress(Exception):
-            # ONNX Runtime may hand out a tensor without memory instead of an error.
+            # ONNX Runtime may return a tensor without memory instead of an error.
             assert empty_on_device((1 << 50,), np.uint8).data_ptr() == 0
         value = on_device(np.arange(10))
         np.testing.assert_array_equal(value.numpy(), np.arange(10))
@@ -148,7 +148,7 @@ def test_memory_kept_for_reuse_is_given_up_when_another_size_needs_it():
 
 @pytest.mark.environment(AMDGPU_EP_HOST_POISON="1")
 def test_no_copy_runs_over_its_buffer():
-    """The host driver fills fresh memory and looks behind every buffer for overruns."""
+    """The host driver fills new memory with a pattern and checks for overruns after every buffer."""
     with registered():
         for size in (1, 3, 255, 256, 257, 4095, 4097, 100_003):
             array = filled((size,), "uint8", size)
@@ -242,7 +242,7 @@ def test_copies_on_a_stream_keep_their_order(streams, monkeypatch):
 
 @stream_modes
 def test_upload_on_a_stream_takes_the_content_of_the_call(streams, monkeypatch):
-    """Pageable memory may be reused by the caller as soon as the call returns."""
+    """The caller may reuse pageable memory as soon as the call returns."""
     set_streams(monkeypatch, streams)
     with registered() as found:
         stream = found[0].create_sync_stream()

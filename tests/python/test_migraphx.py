@@ -1,7 +1,7 @@
-"""The migraphx backend through the umbrella, as a user of ONNX Runtime meets it.
+"""The migraphx backend through the umbrella, as users of ONNX Runtime see it.
 
-The header says which MIGraphX they run on: the real one with its `ref` target (`cargo xtask migraphx`), or the stand-in,
-a library of ours that knows a few operators, has a `gpu` target on plain memory, and fails where it is told to.
+The header says which MIGraphX the tests run on: the real one with its `ref` target (`cargo xtask migraphx`), or our
+stand-in library, which knows a few operators, has a `gpu` target on host memory, and fails on request.
 """
 import os
 import subprocess
@@ -33,7 +33,7 @@ def value(name, shape, kind=FLOAT):
 def options_for(devices, **options):
     result = ort.SessionOptions()
     result.log_severity_level = 3
-    # Nodes stay as they are written: the stand-in has no operators that others are fused into.
+    # Nodes stay unfused: the stand-in has no fused operators.
     result.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     result.add_provider_for_devices(devices[:1], {"profile": "migraphx"})
     for key, text in {"target": "ref", **options}.items():
@@ -48,7 +48,7 @@ def session_on(devices, model, **options):
 
 
 def ours(session):
-    """Operators in partitions of ours."""
+    """Returns the operators in our partitions."""
     parts = [part for part in session.get_provider_graph_assignment_info() if part.ep_name == EP]
     return sorted(node.op_type for part in parts for node in part.get_nodes())
 
@@ -115,7 +115,7 @@ def test_threads_with_different_shapes_share_a_session():
 
 
 def split_model():
-    """Two heavy parts around a node that MIGraphX has no operator for, and a cheap one behind."""
+    """Two heavy parts around a node that MIGraphX does not support, followed by a cheap node."""
     weight = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["a"], "first"),
@@ -185,7 +185,7 @@ def test_a_model_that_migraphx_refuses_goes_to_the_cpu():
 @on_the_real_one
 @pytest.mark.parametrize("flag", [True, False])
 def test_control_flow_takes_values_from_around_it(flag):
-    """The branches use an input, a constant and a computed value of the graph around them."""
+    """The branches use an input, a constant and a computed value of the outer graph."""
     branch = lambda op: helper.make_graph(
         [helper.make_node(op, ["a", "w"], [f"{op}1"]), helper.make_node("Add", [f"{op}1", "x"], [f"{op}2"])],
         op, [], [value(f"{op}2", [2, 2])],
@@ -263,13 +263,13 @@ def test_the_next_batch_size_is_compiled_in_the_background(tmp_path):
     with registered() as devices:
         session = session_on(devices, affine_model(), compile_batches="2,8", cache_dir=tmp_path)
         session.run(None, {"x": sample(1)})
-        # Ending the session waits for the compilation.
+        # Destroying the session waits for the compilation.
         del session
     assert len(entries(tmp_path)) == 2
 
 
 def sequence_model():
-    """logits = relu(ids × w) for ids of [1, s], beside a mask of [1, t] that is passed on."""
+    """logits = relu(ids × w) for ids of [1, s, 4], next to an independent mask of [1, t] that is negated."""
     weight = np.linspace(-1, 1, 4, dtype=np.float32)
     nodes = [
         helper.make_node("Mul", ["ids", "w"], ["m"]),
@@ -300,7 +300,7 @@ def test_sequences_are_padded_to_the_masks_length(tmp_path):
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_token_ids_are_padded_to_the_masks_length(tmp_path, kind, rows):
-    """Embeddings of ids and positions, rows of a batch side by side."""
+    """Embeddings of ids and positions, for one row and for a batch."""
     table = np.random.default_rng(1).standard_normal((16, 4), dtype=np.float32)
     nodes = [
         helper.make_node("Gather", ["w", "input_ids"], ["e"]),
@@ -329,7 +329,7 @@ def test_token_ids_are_padded_to_the_masks_length(tmp_path, kind, rows):
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_padding_is_cut_off_between_partitions(tmp_path, rows):
-    """A node in the middle that MIGraphX has no operator for must see sequences of their own length."""
+    """A node in the middle that MIGraphX does not support must see sequences of their original length."""
     weight = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
     nodes = [
         helper.make_node("MatMul", ["ids", "w"], ["a"]),
@@ -487,7 +487,7 @@ def test_open_shapes_are_not_saved(tmp_path):
 
 
 def test_partitions_are_valid_models(tmp_path, monkeypatch):
-    """What MIGraphX is given passes ONNX's checker and runs on the CPU provider with the same results."""
+    """The models passed to MIGraphX pass ONNX's checker, and give the same results on the CPU provider."""
     monkeypatch.chdir(tmp_path)
     with registered() as devices:
         session_on(devices, split_model(), dump_subgraphs=1)
@@ -517,7 +517,7 @@ def test_weights_in_files_stay_there(tmp_path):
         session = session_on(devices, path, cache_dir=tmp_path / "cache")
         close(session.run(None, {"x": x}), [x @ weight], 1e-4)
         del session
-        # Other weights in the same file are another program.
+        # Other weights in the same file need another program.
         (tmp_path / "weights.bin").write_bytes((weight * 2).tobytes())
         session = session_on(devices, path, cache_dir=tmp_path / "cache")
         close(session.run(None, {"x": x}), [x @ (weight * 2)], 1e-4)
@@ -542,7 +542,7 @@ def test_a_missing_library_is_named():
 
 
 def many_outputs(rows="rows", count=12):
-    """Outputs in an order that is not that of their names: some computed, one an input passed through."""
+    """Outputs that are not ordered by name: some computed, one an input that is passed through."""
     nodes = [helper.make_node("Identity", ["x"], ["same"])]
     nodes += [helper.make_node("Mul", ["x", f"k{at}"], [f"o{at}"]) for at in range(count)]
     outputs = [value(f"o{at}", [rows, 4]) for at in reversed(range(count))] + [value("same", [rows, 4])]
@@ -594,7 +594,8 @@ def test_padding_on_the_gpu_target():
 
 @on_the_stand_in
 def test_whatever_call_fails_ends_in_an_error_or_in_the_right_result(monkeypatch):
-    """Each call of the library in turn fails; the session then can't be made, or runs elsewhere, or says so."""
+    """Each call of the library fails in turn. The session then can't be created, runs elsewhere, or reports an
+    error."""
     import ctypes
 
     library = ctypes.CDLL(MIGRAPHX)

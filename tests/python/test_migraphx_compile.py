@@ -1,4 +1,4 @@
-"""`amdgpu-ep compile` and the migraphx backend, on the MIGraphX that the suite is given."""
+"""`amdgpu-ep compile` and the migraphx backend, on the MIGraphX of the suite."""
 import os
 
 import onnx

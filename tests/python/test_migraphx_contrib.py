@@ -1,8 +1,8 @@
-"""Contrib operators on MIGraphX: every form that the backend takes agrees with ONNX Runtime's CPU provider, and forms that
-MIGraphX computes wrongly, or that end the process, are left to other providers.
+"""Contrib operators on MIGraphX: every form that the backend takes agrees with ONNX Runtime's CPU provider. Forms that
+MIGraphX computes wrongly, or that crash the process, are left to other providers.
 
-The table is `crates/backend-migraphx/src/claim/contrib.rs`. Each case has a process of its own, as every test has: a form
-that crashes MIGraphX fails one test.
+The table is in `crates/backend-migraphx/src/claim/contrib.rs`. Each case runs in its own process, like every test, so a
+form that crashes MIGraphX fails only one test.
 """
 import re
 from pathlib import Path
@@ -49,11 +49,11 @@ def model_of(nodes, inputs, constants, outputs, opset=21):
 
 
 class Case:
-    """One node. `constants` are weights; all other inputs are fed. An input that is None is absent."""
+    """A model of one node. `constants` are weights; all other inputs are fed. An input that is None is absent."""
 
     def __init__(self, op, inputs, constants=(), outputs=("y",), domain=MICROSOFT, reference=None, tolerance=1e-4, **attributes):
         names = [name if array is not None else "" for name, array in inputs.items()]
-        # Absent inputs at the end are left out, as exporters do.
+        # Trailing absent inputs are omitted, as exporters do.
         while not names[-1]:
             names.pop()
         given = {name: array for name, array in inputs.items() if array is not None}
@@ -61,7 +61,7 @@ class Case:
         node = helper.make_node(op, names, outputs, "node", domain=domain, **attributes)
         self.op = op
         self.model = model_of([node], given, constants, outputs)
-        # What the CPU provider has no kernel for is written out in ONNX's own operators.
+        # Operators without a CPU kernel are expressed in ONNX's own operators.
         self.reference = model_of(reference, given, constants, outputs) if reference else self.model
         self.feeds = {name: array for name, array in given.items() if name not in constants}
         half = any(array.dtype == HALF for array in given.values())
@@ -252,7 +252,7 @@ RIGHT = {
     "four bits, a part of a block": lambda: four_bits(depth=40, block=32),
     "four bits, zero points": lambda: four_bits(zero_points=integers(np.uint8, 6)),
     "four bits, zero points of odd blocks": lambda: four_bits(depth=48, zero_points=integers(np.uint8, 12)),
-    # The CPU provider then rounds what it multiplies to 8 bits.
+    # At this level the CPU provider rounds its operands to 8 bits.
     "four bits, accuracy level": lambda: four_bits(accuracy_level=4, tolerance=5e-2),
     "skip": skip,
     "skip in half precision": lambda: skip(kind=HALF, outputs=SUM),
@@ -314,7 +314,7 @@ DECLINED = {
     "grouped queries, a step of a batch": lambda: group_query(batch=3, tokens=1, past=5, cache=8),
     "grouped queries, a second prompt": lambda: group_query(tokens=3, past=5, cache=10),
     "grouped queries in a window": lambda: group_query(cache=8, local_window_size=2),
-    # These end the process.
+    # These crash the process.
     "grouped queries without rotary embedding": lambda: group_query(rotary=0, cache=8),
     "grouped queries, a step, a growing cache": lambda: group_query(tokens=1, past=5),
     "attention, heads of another width": lambda: attention(width=6),
@@ -347,7 +347,7 @@ DECLINED = {
 
 
 def used(case, outputs):
-    """Caches are compared as far as they are filled: what lies behind has no meaning."""
+    """Returns the filled part of caches: the rest has no meaning and is not compared."""
     return [array[:, :, : case.used] if hasattr(case, "used") and array.ndim == 4 else array for array in outputs]
 
 

@@ -1,4 +1,4 @@
-"""`amdgpu-ep generate --profile migraphx`: the tokens recorded for tiny models, with ids of 64 and of 32 bits."""
+"""`amdgpu-ep generate --profile migraphx`: the recorded tokens of tiny models, with 64-bit and 32-bit ids."""
 import pytest
 from genai_support import GOLDENS, cases_of, folder_of
 from test_migraphx import MIGRAPHX

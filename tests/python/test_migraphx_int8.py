@@ -1,4 +1,5 @@
-"""int8 with a calibration table, against the same arithmetic in NumPy. Needs a real MIGraphX: the stand-in has no Q/DQ."""
+"""int8 with a calibration table, compared with the same arithmetic in NumPy. Needs a real MIGraphX, since the stand-in
+has no Q/DQ."""
 import os
 import struct
 
@@ -73,7 +74,7 @@ def test_another_table_is_another_program(tmp_path):
 
 
 def test_fp8_is_used_or_left_out_but_never_wrong(tmp_path):
-    """fp8 came with opset 19, and MIGraphX 2.14 does not read constants of it."""
+    """ONNX has fp8 since opset 19, and MIGraphX 2.14 does not read fp8 constants."""
     x = support.sample(7)
     with support.registered() as chosen:
         for opset in (17, 19):

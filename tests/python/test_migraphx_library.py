@@ -1,4 +1,4 @@
-"""Sessions of the migraphx backend on the MIGraphX that they are given: a real one, or the stand-in.
+"""Sessions of the migraphx backend on the MIGraphX of the suite: a real one, or the stand-in.
 
 The header says which. Tests that make the library fail need the stand-in.
 """
@@ -28,7 +28,7 @@ def session_on(chosen, model, **options):
 
 
 def assigned(session):
-    """How many nodes each provider has; ONNX Runtime tells since 1.24.1."""
+    """Returns how many nodes each provider has; ONNX Runtime reports this since 1.24.1."""
     found = {}
     for group in session.get_provider_graph_assignment_info():
         found[group.ep_name] = found.get(group.ep_name, 0) + len(group.get_nodes())
@@ -48,7 +48,7 @@ def test_fixed_and_open_shapes_run_on_migraphx():
     with support.registered() as chosen:
         for rows in (5, "rows"):
             session = session_on(chosen, support.affine_model(rows))
-            # ONNX Runtime makes one node of the product and the sum before any provider is asked.
+            # ONNX Runtime fuses the product and the sum into one node before any provider is asked.
             assert assigned(session) == {support.EP: 2}
             for count in (5,) if rows == 5 else (1, 5, 2, 5, 7):
                 assert_right(session, count)
@@ -162,7 +162,7 @@ def test_options_reach_the_compiler_in_the_order_it_wants(tmp_path):
 
 
 def many_outputs(count, rows="rows"):
-    """Output i is x @ w + i, twelve and more of them; the last one is an input, unchanged."""
+    """Twelve or more outputs: output i is x @ w + i, and the last one is an unchanged input."""
     weight = onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32)[::-1].copy(), "w")
     value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, 4])
     nodes = [helper.make_node("MatMul", ["x", "w"], ["turned"])]

@@ -1,6 +1,6 @@
 """A real HIP runtime on a machine without a GPU: nothing fails, and one line says why there is no device.
 
-`cargo xtask test --only rocm` starts these with AMD's own libraries, one release after the other.
+`cargo xtask test --only rocm` runs these tests with AMD's own libraries, one release after the other.
 """
 import os
 import re

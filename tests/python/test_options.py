@@ -1,4 +1,4 @@
-"""Provider options as a user gives them through ONNX Runtime: spellings, prefixes, and the answer to mistakes."""
+"""Provider options as users set them through ONNX Runtime: spellings, prefixes, and errors."""
 import shutil
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from support import EP, LIBRARY, affine, affine_model, close, options_for, regis
 PROFILES = ["auto", "", "eager", "optimize", "optimized", "migraphx", "directx", "directml", "dml"]
 PROFILES += ["hip", "hipep", "llm", "0", "1", "2", "3", "4", "5", " Hip ", "MIGRAPHX"]
 
-# What ONNX Runtime GenAI 0.18 sets for every session on this provider.
+# The options that ONNX Runtime GenAI 0.18 sets for every session on this provider.
 GENAI_ENTRIES = {
     "ep.migraphx.static_pad_seq": "1",
     "ep.migraphx.static_pad_seq_len": "256",
@@ -22,7 +22,7 @@ GENAI_ENTRIES = {
 
 
 def refusal(found, **options):
-    """The text of the error that the options give."""
+    """Returns the error message that the options cause."""
     with pytest.raises(Exception) as raised:
         session_on(found, affine_model(), **options)
     return str(raised.value)
@@ -67,7 +67,7 @@ def test_known_options_are_accepted(tmp_path):
 
 
 def test_every_profile_spelling_is_accepted():
-    """A session works, or the backend it names is not there; no spelling is refused."""
+    """A session works, or its backend is missing; no spelling is refused."""
     with registered() as found:
         for profile in PROFILES:
             try:

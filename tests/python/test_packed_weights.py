@@ -1,4 +1,4 @@
-"""Products with packed weights, and rows of packed tables, give what the CPU provider gives."""
+"""Products with packed weights, and rows of packed tables, equal the CPU provider's."""
 import json
 
 import numpy as np
@@ -11,7 +11,8 @@ MICROSOFT = "com.microsoft"
 
 
 def one_node(op, names, feeds, constants, **attributes):
-    """A model of one node that reads these names, in order: arrays given at run time, and constants; `None` is left out."""
+    """A model of one node with the inputs `names`, in order: arrays fed at run time, and constants. `None` is
+    omitted."""
     held = [
         tensor if isinstance(tensor, TensorProto) else numpy_helper.from_array(tensor, name)
         for name, tensor in constants.items() if tensor is not None
@@ -26,7 +27,7 @@ def one_node(op, names, feeds, constants, **attributes):
 
 
 def check(found, model, feeds, folder, tolerance):
-    """Fails unless our provider takes the node and its result is the CPU provider's."""
+    """Checks that our provider takes the node and that its result equals the CPU provider's."""
     wanted = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
     record = folder / "placement.json"
     options = options_for(found[:1])
@@ -60,10 +61,10 @@ def test_products_equal_the_cpu_provider(bits, zeros, tmp_path):
                 constants["z"] = rng.integers(0, 16, (columns, blocks)).astype(np.float32)
             feeds = {"a": rng.standard_normal((rows, depth)).astype(np.float32)}
             attributes = dict(K=depth, N=columns, bits=bits, block_size=block)
-            # At level 0 nobody rounds activations.
+            # At level 0 neither provider rounds activations.
             model = one_node("MatMulNBits", "absz", feeds, constants, accuracy_level=0, **attributes)
             check(found, model, feeds, tmp_path, 1e-5)
-            # At level 4 both do, each in its own way.
+            # At level 4 both do, in different ways.
             model = one_node("MatMulNBits", "absz", feeds, constants, accuracy_level=4, **attributes)
             check(found, model, feeds, tmp_path, 3e-2)
 

@@ -1,4 +1,4 @@
-"""Child processes: started anew, or forked from a process that has registered the library."""
+"""Child processes: spawned, or forked from a process that has registered the library."""
 import multiprocessing
 
 import onnxruntime as ort
@@ -14,20 +14,20 @@ def run_one(chosen):
 
 
 def register_and_run():
-    """What a child does that has nothing of its parent."""
+    """Runs in a child that inherits no registration from its parent."""
     ort.register_execution_provider_library(EP, LIBRARY)
     run_one(devices())
     ort.unregister_execution_provider_library(EP)
 
 
 def list_and_run():
-    """What a child does that has its parent's registration."""
+    """Runs in a child that inherits its parent's registration."""
     assert devices()
     run_one(devices())
 
 
 def in_children(method, work, count=1):
-    """Runs `work` in so many processes at once; all must end well, and in time."""
+    """Runs `work` in `count` processes at once; all must succeed in time."""
     context = multiprocessing.get_context(method)
     children = [context.Process(target=work) for _ in range(count)]
     for child in children:

@@ -1,10 +1,11 @@
-"""`providers=[...]`: how most Python programs name a provider, a device and what must not fall back to the CPU."""
+"""`providers=[...]`, which most Python programs use: selecting a provider and a device, and disabling the CPU
+fallback."""
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 from support import EP, affine, affine_model, bytes_of, close, registered, sample
 
-# 1.24 knows plugins through `add_provider_for_devices` alone.
+# 1.24 supports plugins only through `add_provider_for_devices`.
 pytestmark = pytest.mark.since("1.26")
 
 two_devices = pytest.mark.environment(AMDGPU_EP_DRIVER="host", AMDGPU_EP_HOST_DEVICES="2")
@@ -20,12 +21,12 @@ def works(session):
 
 
 def device_of(session):
-    """The number of the device whose memory the session's input lives in."""
+    """Returns the id of the device whose memory holds the session's input."""
     return session.get_input_memory_infos()[0].device_id
 
 
 def determinant():
-    """A model whose one node no backend runs."""
+    """A model with a single node that no backend supports."""
     floats = lambda name, *shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
     graph = helper.make_graph([helper.make_node("Det", ["x"], ["y"])], "det", [floats("x", 1, 2, 2)], [floats("y", 1)])
     return bytes_of(graph)
@@ -66,7 +67,7 @@ def test_a_device_that_does_not_exist_is_an_error():
 
 
 def test_a_wrong_option_falls_back_to_the_cpu_unless_fallback_is_off(capfd):
-    """ONNX Runtime's Python package prints the error and goes on without the provider: that is what `enable_fallback=0` ends."""
+    """ONNX Runtime's Python package prints the error and continues without the provider, unless `enable_fallback=0`."""
     with registered():
         made = session((EP, {"profile": "turbo"}))
         assert made.get_providers() == [CPU]

@@ -1,4 +1,4 @@
-"""Registering, listing devices, unregistering: also where there is no GPU, no driver, and in odd orders."""
+"""Registering, listing devices, unregistering: also without a GPU, without a driver, and in unusual orders."""
 import gc
 import os
 import re
@@ -199,7 +199,7 @@ def test_registering_again_and_again_grows_nothing():
     for _ in range(100):
         once()
     assert held() == before
-    # ONNX Runtime and the C library keep some freed pages; a registration that leaked its arena would cost far more.
+    # ONNX Runtime and the C library keep some freed pages; leaking the arena of a registration would cost far more.
     assert resident_kib() - resident < 20 * 1024
 
 
@@ -252,7 +252,7 @@ def test_ends_cleanly_with_everything_alive():
     session = session_on(devices()[:1], affine_model())
     value = empty_on_device((3, 4), np.float32)
     stream = devices()[0].create_sync_stream()
-    # Kept by the module until the interpreter is gone.
+    # The module keeps these alive until the interpreter exits.
     globals()["alive"] = (session, value, stream)
 
 

@@ -1,4 +1,4 @@
-"""Which backend a session goes to, in a real ONNX Runtime: other people's plugins, routing tables, the trace."""
+"""Which backend a session uses, in a real ONNX Runtime: third-party plugins, routing tables, the trace."""
 import contextlib
 import os
 import shutil
@@ -18,7 +18,7 @@ SHIM = HERE / "libhipgpu-backend.so"
 
 
 def session(found, severity=3, entries=(), **options):
-    """A session all of whose nodes have to run on our provider."""
+    """Creates a session that must run all nodes on our provider."""
     settings = options_for(found[:1], **options)
     settings.log_severity_level = severity
     settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
@@ -45,7 +45,7 @@ def is_mapped(file):
 
 @contextlib.contextmanager
 def captured(descriptor):
-    """What the process writes to a descriptor, as a list that is filled when the block ends."""
+    """Captures what the process writes to a descriptor, in a list that is filled when the block ends."""
     lines, kept = [], os.dup(descriptor)
     with tempfile.TemporaryFile("w+") as file:
         os.dup2(file.fileno(), descriptor)
@@ -60,7 +60,7 @@ def captured(descriptor):
 
 @pytest.fixture
 def plugin(tmp_path, monkeypatch):
-    """Makes a plugin of any name: a copy of the hip backend, so that it is a library of its own on the same driver."""
+    """Creates plugins of any name: copies of the hip backend, each a separate library on the same driver."""
     monkeypatch.setenv("AMDGPU_EP_HIP_HOST_LIBRARY", str(HERE / "libhip-host.so"))
     return lambda name: shutil.copy(HIP, tmp_path / name)
 

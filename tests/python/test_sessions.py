@@ -1,4 +1,4 @@
-"""Sessions: results equal the CPU provider's, from device tensors, on threads, and next to other sessions."""
+"""Sessions: results equal the CPU provider's, with device tensors, on threads, and next to other sessions."""
 import json
 from pathlib import Path
 
@@ -110,7 +110,7 @@ def test_io_binding_with_cpu_input_and_device_output():
 
 
 def test_chain_of_sessions_through_device_memory():
-    """What one session leaves on the device the next one reads."""
+    """Each session reads from the device what the previous one wrote there."""
     graph = helper.make_graph(
         [helper.make_node("Add", ["a", "one"], ["b"])],
         "increment",

@@ -132,7 +132,7 @@ def test_threads_share_a_session():
 
 
 def product():
-    """A product that there are several ways for."""
+    """A product that the engine can run in several ways."""
     weights = np.random.default_rng(3).standard_normal((200, 65)).astype(np.float32)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"], "product")],
@@ -154,7 +154,7 @@ def test_measured_steps_are_used_by_later_sessions_and_give_the_same(tmp_path):
             session = session_on(devices, model, explain_file=str(file), tune=mode, cache_dir=str(tmp_path / "cache"))
             found = session.run(None, feeds)[0]
             del session
-        # Sums of 200 products, in another order.
+        # Sums of 200 products, in a different order.
         np.testing.assert_allclose(found, on_cpu(model, feeds)[0], rtol=1e-4, atol=1e-4)
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         return [step["tuned"] for line in lines for step in line.get("steps", [])]
@@ -177,7 +177,7 @@ def test_times_of_steps_are_written_for_each_run(tmp_path):
     runs = [json.loads(line)["times"] for line in file.read_text().splitlines()]
     assert len(runs) == 3 and all(len(run) == len(runs[0]) > 3 for run in runs)
     (dense,) = [step for step in runs[0] if "matmul" in step["step"]]
-    # 5 rows of 24 by 24 of 24, at least.
+    # At least 5 rows of 24 times a matrix of 24 by 24.
     assert dense["flops"] >= 2 * 5 * 24 * 24 and dense["bytes"] >= 4 * (5 * 24 + 24 * 24 + 5 * 24), dense
     assert all(step["micros"] >= 0 and step["share_of_peak"] is None for run in runs for step in run)
 

@@ -10,20 +10,20 @@ from command_support import COMMAND
 
 
 def on_terminal(columns, *words):
-    """What the command shows on a terminal of so many columns."""
+    """Returns the output of the command on a terminal with this many columns."""
     child, master = pty.fork()
     if child == 0:
         try:
             fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
             os.execve(COMMAND, [str(COMMAND), *words], {**os.environ, "AMDGPU_EP_DRIVER": "host", "TERM": "xterm"})
         finally:
-            os._exit(127)  # whatever failed, this is no second pytest
+            os._exit(127)  # after a failure, the child must not continue as a second pytest
     shown = b""
     try:
         while read := os.read(master, 4096):
             shown += read
     except OSError:
-        pass  # the terminal is gone with the command
+        pass  # the terminal closes with the command
     os.close(master)
     os.waitpid(child, 0)
     return shown.decode()
@@ -52,7 +52,7 @@ def test_clearing_the_cache_asks_first(tmp_path, answer, code, files):
         try:
             os.execv(COMMAND, [str(COMMAND), "cache", "clear", "--dir", str(tmp_path / "cache")])
         finally:
-            os._exit(127)  # whatever failed, this is no second pytest
+            os._exit(127)  # after a failure, the child must not continue as a second pytest
     shown = b""
     while b"[y/N] " not in shown:
         shown += os.read(master, 4096)

@@ -1,4 +1,4 @@
-"""Text generation of the `amdgpu-ep` command, against ONNX Runtime GenAI token by token."""
+"""Text generation with the `amdgpu-ep` command, compared with ONNX Runtime GenAI token by token."""
 import json
 
 import pytest
@@ -37,7 +37,8 @@ def test_greedy_tokens_are_those_of_genai(name, provider):
 @pytest.mark.parametrize("entry", [None, "alone", "on", "off"])
 @pytest.mark.parametrize("name", ["nano-fp32", "nano-int4-io16"])
 def test_prompts_make_the_logits_of_last_tokens_alone(name, entry, tmp_path):
-    """One row comes, or all of them: the tokens are the same. They are few, as half precision rounds otherwise elsewhere."""
+    """With one row of logits or with all, the tokens are the same. Only a few are compared, because half precision
+    rounds differently on other providers."""
     import onnxruntime_genai as og
 
     folder, record = folder_of(name), tmp_path / "explain"

@@ -1,4 +1,5 @@
-"""Requests and models that are too large are refused when they are planned, with the number of bytes, and nothing is lost."""
+"""Requests and models that are too large are refused at planning, with the number of bytes, and the session
+survives."""
 import time
 
 import numpy as np
@@ -19,7 +20,7 @@ def ints(*numbers):
 
 
 def model_of(nodes, inputs, rank, constants=()):
-    """`inputs` are (name, type, shape); the output is called y."""
+    """A model of `nodes`; `inputs` are (name, type, shape), and the output is called y."""
     given = [helper.make_tensor_value_info(*each) for each in inputs]
     made = [helper.make_tensor_value_info("y", FLOAT, [f"y{axis}" for axis in range(rank)])]
     stored = [numpy_helper.from_array(array, name) for name, array in constants]
@@ -27,14 +28,15 @@ def model_of(nodes, inputs, rank, constants=()):
 
 
 def expand(then=None, rank=2):
-    """y = then(Expand(x, to)), for a shape that each request brings."""
+    """y = then(Expand(x, to)), where each request sets the shape."""
     nodes = [helper.make_node("Expand", ["x", "to"], ["big" if then else "y"], "repeat")]
     nodes += [helper.make_node(then, ["big"], ["y"], "behind", keepdims=0)] if then else []
     return model_of(nodes, [("x", FLOAT, ["n"]), ("to", INT, ["rank"])], 0 if then else rank)
 
 
 def refused(session, feeds, error, *words):
-    """The request ends at once in an error that says all of the words, and the session is the same as before."""
+    """Checks that the request fails at once with an error that contains all words, and that the session keeps our
+    provider."""
     start = time.monotonic()
     with pytest.raises(error) as raised:
         session.run(None, feeds)
@@ -53,7 +55,7 @@ def test_a_huge_expand_into_a_reduction_is_refused_instead_of_running_for_hours(
     with registered() as found:
         session = ort.InferenceSession(expand(then), sess_options=options_for(found))
         refused(session, {"x": X, "to": ints(TEBI)}, InvalidArgument, "behind", str(4 * TEBI), str(4 * (64 << 20)))
-        # Three times the device's memory, none of it stored.
+        # Three times the device's memory, but never materialised.
         big = 48 << 20
         assert session.run(None, {"x": X, "to": ints(big)})[0] == (big if then == "ReduceSum" else 1)
         del session

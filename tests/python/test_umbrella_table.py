@@ -1,6 +1,7 @@
-"""Bad input and the answer to it: one row for each case that AMD's C++ umbrella is known to meet, in a real ONNX Runtime.
+"""Bad input and the expected result, in a real ONNX Runtime: one row for each case known from AMD's C++ umbrella.
 
-A row is a function; its name says what comes in, its text what must come out. Rows that other suites hold call them.
+A row is a function: its name describes the input, its docstring the expected result. Some rows call tests of other
+suites.
 """
 import os
 import shutil
@@ -31,7 +32,7 @@ ROWS = []
 
 
 def row(*marks):
-    """Adds a function to the table."""
+    """Adds the decorated function to the table."""
 
     def add(function):
         ROWS.append(pytest.param(function, id=function.__name__, marks=list(marks)))
@@ -48,7 +49,7 @@ def refused(found, *words, **options):
 
 @row()
 def bad_arguments_of_the_entry(_):
-    """INVALID_ARGUMENT through a table obtained for the purpose; with a null base success with zero factories."""
+    """INVALID_ARGUMENT, created through an API table of its own; with a null base, success and zero factories."""
     for arguments in ({"name": None}, {"name": b""}, {"factories": False}, {"room": 0}, {"count": False}):
         test_exports.test_bad_arguments_are_invalid_argument(arguments)
     test_exports.test_null_api_base_gives_zero_factories()
@@ -62,7 +63,7 @@ def runtime_older_than_api_24(_):
 
 @row()
 def unknown_option_names(folder):
-    """INVALID_ARGUMENT with all of them and the nearest there are; a warning where options are not strict."""
+    """INVALID_ARGUMENT with all of them and their nearest matches; a warning if options are not strict."""
     with folder.registered() as found:
         refused(found, "INVALID_ARGUMENT", "profil", '"profile"', "cach_dir", '"cache_dir"', profil="hip", cach_dir="x")
         works(session(found, profil="hip", strict_options="0"))
@@ -78,7 +79,7 @@ def malformed_switches_and_numbers(folder):
 
 @row()
 def unknown_profile(folder):
-    """INVALID_ARGUMENT with the values there are."""
+    """INVALID_ARGUMENT with the accepted values."""
     with folder.registered() as found:
         refused(found, "INVALID_ARGUMENT", "warp", "auto", "eager", "optimize", "migraphx", "directx", "hip", profile="warp")
 
@@ -93,7 +94,7 @@ def device_id_out_of_range(folder):
 
 @row(pytest.mark.environment(AMDGPU_EP_HOST_DEVICES="2"))
 def device_id_against_the_selected_device(folder):
-    """INVALID_ARGUMENT; also where the backend's own key is what contradicts."""
+    """INVALID_ARGUMENT, also if the backend's own key contradicts."""
     folder.put(example("hooks"))
     with folder.registered() as found:
         refused(found[1:], "INVALID_ARGUMENT", "device_id 0", "selected device", device_id="0")
@@ -112,7 +113,7 @@ def several_devices_selected(folder):
 
 @row()
 def backend_without_a_library(folder):
-    """A named profile: an error with file, folder and the loader's text. Auto: the next one."""
+    """A named profile: an error with file, folder and the loader's message. Auto: the next backend."""
     with folder.registered() as found:
         refused(found, "libmigraphx-backend.so", str(folder.path), "cannot open shared object file", profile="migraphx")
         works(session(found, **folder.auto()))
@@ -128,7 +129,7 @@ def backend_without_a_symbol(folder):
 
 @row()
 def backend_that_exists_on_windows_only(folder):
-    """NOT_IMPLEMENTED, not another backend."""
+    """NOT_IMPLEMENTED instead of another backend."""
     with folder.registered() as found:
         refused(found, "NOT_IMPLEMENTED", "Windows", profile="directx")
 
@@ -151,7 +152,7 @@ def backend_with_a_null_ep(folder):
 
 @row(pytest.mark.environment(AMDGPU_EP_HIP_LIBRARY="/no/such/libamdhip64.so"))
 def no_gpu_and_no_driver(_):
-    """Registration and listing work; a session without a device is told why, with a hint."""
+    """Registration and listing work; a session without a device gets the reason, with a hint."""
     os.environ["AMDGPU_EP_DRIVER"] = "amd"
     with registered() as found:
         assert found == []
@@ -162,7 +163,7 @@ def no_gpu_and_no_driver(_):
 
 @row(pytest.mark.since("1.28"))
 def hardware_that_can_not_be_used(folder):
-    """Incompatibility details say so."""
+    """The incompatibility details give the reason."""
     with folder.registered():
         cpu = next(device.device for device in ort.get_ep_devices() if device.ep_name == "CPUExecutionProvider")
         details = native.get_hardware_device_ep_incompatibility_details(EP, cpu)
@@ -181,7 +182,7 @@ def cache_folder_that_can_not_be_written(folder):
 
 @row()
 def compiled_model_of_another_version(folder):
-    """A clear refusal, by the model's own text and when it is asked about."""
+    """A clear refusal, both when the model is loaded and when its compatibility is queried."""
     saved = compiled(folder)
     model = onnx.load(saved)
     (node,) = [node for node in model.graph.node if node.op_type == "EPContext"]
@@ -199,7 +200,7 @@ def compiled_model_of_another_version(folder):
 
 @row()
 def compiled_model_of_this_version(folder):
-    """Runs, and its compatibility text names the backend that made it."""
+    """Runs, and its compatibility string names the backend that compiled it."""
     saved = compiled(folder)
     metadata = {entry.key: entry.value for entry in onnx.load(saved).metadata_props}
     info = metadata[f"ep_compatibility_info.{EP}"]
@@ -212,7 +213,7 @@ def compiled_model_of_this_version(folder):
 
 @row()
 def compiled_model_whose_file_lies_elsewhere(folder):
-    """Absolute paths and paths out of the model's folder are refused."""
+    """Absolute paths, and paths that leave the model's folder, are refused."""
     saved = compiled(folder, embed="0")
     for path in (b"/etc/passwd", b"../../etc/passwd"):
         model = onnx.load(saved)
@@ -227,7 +228,7 @@ def compiled_model_whose_file_lies_elsewhere(folder):
 
 @row()
 def keys_of_other_providers(folder):
-    """Passed over."""
+    """Ignored."""
     foreign = {"ep.cuda.x": "1", "ep.share_ep_contexts": "0", "ep.nnapi.y": "z", "ep.unknown.w": "v"}
     with folder.registered() as found:
         works(session(found, profile="hip", entries=foreign))
@@ -235,14 +236,14 @@ def keys_of_other_providers(folder):
 
 @row(pytest.mark.environment(ORT_AMDGPU_TRACE_ROUTING="maybe"))
 def odd_trace_switch(folder):
-    """A warning, and off."""
+    """A warning, and the trace stays off."""
     with folder.registered() as found:
         works(session(found))
 
 
 @row()
 def allocator_for_foreign_memory(_):
-    """INVALID_ARGUMENT for an unknown kind of memory and for a memory of somebody else."""
+    """INVALID_ARGUMENT for an unknown kind of memory and for memory of another vendor or device."""
     marks = {mark.name: mark for mark in test_exports.test_allocator_for_foreign_memory_is_refused.pytestmark}
     for memory in marks["parametrize"].args[1]:
         test_exports.test_allocator_for_foreign_memory_is_refused(getattr(memory, "values", (memory,))[0])
@@ -250,7 +251,7 @@ def allocator_for_foreign_memory(_):
 
 @row()
 def tensors_of_two_backends(folder):
-    """Copies between what two backends allocated are right, with and without a session in between."""
+    """Copies between allocations of two backends are right, with and without a session in between."""
     folder.put(example("hooks"))
     with folder.registered() as found:
         own = on_hooks(found, hooks={"resources": "default_stream"})
@@ -276,7 +277,7 @@ def releasing_null(_):
 
 @row()
 def two_registrations_at_once(folder):
-    """Both work, with backends of their own."""
+    """Both work, each with its own backends."""
     folder.put(example("hooks"))
     report = Report(folder.path / "report")
     with folder.registered("First") as first, folder.registered("Second") as second:
@@ -288,7 +289,7 @@ def two_registrations_at_once(folder):
 
 @row()
 def unregistered_while_a_session_lives(folder):
-    """The session goes on, and its backend with it."""
+    """The session and its backend keep working."""
     folder.put(example("hooks"))
     with folder.registered() as found:
         running = on_hooks(found)
@@ -297,7 +298,7 @@ def unregistered_while_a_session_lives(folder):
 
 
 def compiled(folder, embed="1"):
-    """The affine model as the hip backend saves it."""
+    """Returns the affine model as compiled by the hip backend."""
     source, saved = folder.path / "source.onnx", folder.path / "saved.onnx"
     source.write_bytes(affine_model())
     entries = {"ep.context_enable": "1", "ep.context_embed_mode": embed, "ep.context_file_path": saved}

@@ -1,8 +1,8 @@
-"""Weaknesses known of AMD's C++ umbrella, by their number in the list of them: ours must not have any.
+"""Known weaknesses of AMD's C++ umbrella, by their number in our list. Our umbrella must not have any of them.
 
-Rows that need a GPU, Windows or a build to show are not here: 5, 8 and 9 (PCI addresses, Strix Halo, Instinct and RDNA2)
-are unit tests of `discovery` and `routing`; 13 (forwarded hooks) is in test_forwarding.py, 20 and 24 (side effects, the
-log line) are in test_backends.py, under their numbers.
+Rows that only show on a GPU, on Windows or in a build are not here. 5, 8 and 9 (PCI addresses, Strix Halo, Instinct and
+RDNA2) are unit tests of `discovery` and `routing`; 13 (forwarded hooks) is in test_forwarding.py, and 20 and 24 (side
+effects, the log line) are in test_backends.py, under their numbers.
 """
 import gc
 import os
@@ -138,7 +138,7 @@ def test_weakness_10_keys_of_others_are_passed_over(folder):
 
 
 def test_weakness_11_sessions_on_different_backends_exchange_tensors(folder):
-    """Neither is "the current one": copies and allocations are the device's, whoever was created last."""
+    """No session is "the current one": copies and allocations belong to the device, whichever session is newest."""
     folder.put(example("hooks"))
     with folder.registered() as found:
         x, y = pair()
@@ -150,7 +150,7 @@ def test_weakness_11_sessions_on_different_backends_exchange_tensors(folder):
             bound_run(running[order[0]], before, on_device(y), middle)
             bound_run(running[order[1]], middle, on_device(y), last)
             np.testing.assert_array_equal(last.numpy(), x * y * y)
-            # Environment-level copies, without a stream, between what the two left behind.
+            # Environment-level copies, without a stream, of what the two sessions wrote.
             target = empty_on_device((2, 3), np.float32)
             ort.copy_tensors([last], [target])
             np.testing.assert_array_equal(target.numpy(), x * y * y)
@@ -194,7 +194,7 @@ def test_weakness_12_memory_of_an_init_session_without_profile_serves_all_backen
 
 
 def test_weakness_14_copy_kernels_answer_to_the_umbrellas_name(folder):
-    """A graph that leaves the device in the middle: the backend must be given device tensors on the way back."""
+    """A graph that leaves the device in the middle: the backend must get device tensors again afterwards."""
     report = Report(folder.path / "report")
     folder.put(example("hooks"))
     nodes = [("Mul", ["x", "x"], ["m"]), ("Neg", ["m"], ["n"]), ("Mul", ["n", "x"], ["z"])]
@@ -210,7 +210,7 @@ def test_weakness_14_copy_kernels_answer_to_the_umbrellas_name(folder):
 
 @pytest.mark.environment(AMDGPU_EP_HOST_MEMORY="64M")
 def test_weakness_16_a_run_without_memory_is_an_error_and_the_session_goes_on(folder):
-    """Nothing unwinds out of an allocator: ONNX Runtime is told, and tells the caller."""
+    """Nothing unwinds out of an allocator: ONNX Runtime gets the error, and reports it to the caller."""
     grown = model_of([("Expand", ["x", "shape"], ["z"])], [value("x", (1,)), value("shape", (1,), TensorProto.INT64)],
                      [value("z", ("n",))])
     x = np.ones(1, np.float32)
@@ -272,7 +272,7 @@ def test_weakness_27_an_option_given_twice_must_mean_the_same(folder):
             assert word in text, text
         multiplies(on_hooks(found, entries=twice, static_pad_seq_len="128"))
         assert entries_seen(report)["ep.migraphx.static_pad_seq_len"] == "128"
-        # What only another backend reads is no contradiction.
+        # Entries that only another backend reads do not contradict.
         works(session(found, profile="hip", entries=twice, static_pad_seq_len="64"))
 
 

@@ -1,4 +1,4 @@
-"""Weights in files of their own are right, are held once, and need their files no longer than they are read there.
+"""Weights in external files are right, are held once, and need the files only while they are read from there.
 
 On the host device and, in the suite of the wave simulator, on the GPU device.
 """
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.environment(AMDGPU_EP_DRIVER="host")
 ON_GPU_DEVICE = "AMDGPU_EP_SIMULATE" in os.environ
 ROWS, WIDTH, COLUMNS = 700, 256, 300
 BYTES = (ROWS * WIDTH + WIDTH * COLUMNS) * 4
-# Biases, and what planning makes.
+# Biases, and constants created by planning.
 SMALL = 16 << 10
 
 
 def weights(seed=1):
-    """A table and a matrix, large enough to stay in a file, and a bias that is not."""
+    """A table and a matrix, large enough to stay in a file, and a bias that is too small for that."""
     rng = np.random.default_rng(seed)
     shapes = {"table": (ROWS, WIDTH), "matrix": (WIDTH, COLUMNS), "bias": (COLUMNS,)}
     return {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
@@ -50,7 +50,7 @@ def proto():
 
 
 def saved(folder):
-    """The model with its weights in the file `weights.bin` beside it."""
+    """Saves the model with its weights in the file `weights.bin` beside it."""
     file = folder / "model.onnx"
     onnx.save(proto(), file, save_as_external_data=True, location="weights.bin", size_threshold=0)
     return file
@@ -66,7 +66,7 @@ def check(session, count=3, seed=1):
 
 
 def counted(devices, folder):
-    """What the library holds now and held at most, as a small session tells that ends."""
+    """Returns the current and peak memory of the library, as a small session reports it at its end."""
     gc.collect()
     file = folder / "memory.json"
     options = options_for(devices[:1])
@@ -155,7 +155,7 @@ def test_a_file_in_memory_wins_over_the_one_on_disk(tmp_path, source):
         contents[start:start + int(place["length"])] = weights(seed=2)[tensor.name].tobytes()
     with registered() as devices:
         options = options_for(devices[:1])
-        # They must live until the session is made.
+        # The contents must live until the session is created.
         buffer = bytes(contents)
         options.add_external_initializers_from_files_in_memory(["weights.bin"], [buffer], [len(buffer)])
         check(opened(devices, str(model) if source == "path" else model.read_bytes(), options), seed=2)
@@ -165,7 +165,7 @@ WORDS, BLOCK = 1100, 32
 
 
 def model_of(nodes, constants, dtype):
-    """A model from numbers of words to logits."""
+    """A model from token ids to logits."""
     graph = helper.make_graph(
         nodes,
         "tied",
@@ -178,7 +178,8 @@ def model_of(nodes, constants, dtype):
 
 
 def tied_floats(dtype):
-    """A decoder's ends: words are rows of the transposed head, which ONNX Runtime makes a constant of its own."""
+    """Both ends of a decoder: embeddings are rows of the transposed head, which ONNX Runtime turns into a separate
+    constant."""
     head = np.random.default_rng(5).standard_normal((512, WORDS)).astype(dtype) / 16
     nodes = [
         helper.make_node("Transpose", ["head"], ["table"], "turned", perm=[1, 0]),
@@ -189,7 +190,7 @@ def tied_floats(dtype):
 
 
 def tied_bytes():
-    """As `tied_floats`, with 4 bits for a number: the lookup sees bytes and scales of the head in its own shapes."""
+    """Like `tied_floats` with 4-bit weights: the lookup sees the head's bytes and scales in other shapes."""
     rng = np.random.default_rng(6)
     constants = {
         "head": rng.integers(0, 256, (WORDS, WIDTH // BLOCK, BLOCK // 2), np.uint8),
