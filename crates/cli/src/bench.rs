@@ -48,10 +48,10 @@ pub struct Arguments {
     /// How long to measure
     #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = seconds)]
     seconds: f64,
-    /// Threads inside an operator, in both sessions; without it ONNX Runtime chooses
+    /// Threads inside an operator, in both sessions [default: chosen by ONNX Runtime]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Time every step on the device too, in runs of their own
+    /// Also time every step on the device, in separate runs
     #[arg(long)]
     steps: bool,
 }

@@ -24,7 +24,7 @@ const NOT_REMOVED: u8 = 1;
 pub struct Arguments {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Another cache folder; without it AMDGPU_EP_CACHE_DIR, or amdgpu-ep in the user's cache folder
+    /// Cache folder [default: AMDGPU_EP_CACHE_DIR, or amdgpu-ep in the user's cache folder]
     #[arg(long, value_name = "DIR", global = true)]
     dir: Option<PathBuf>,
     /// Print one JSON document (described in docs/cli.md) instead of text
@@ -34,13 +34,13 @@ pub struct Arguments {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Action {
-    /// Show files and bytes of each cache (the default)
+    /// Show the number and size of files in each cache (the default)
     Size,
     /// Show every file
     List,
-    /// Remove every file; what is missing is made again when it is needed
+    /// Remove all files; they are created again when needed
     Clear {
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(short, long)]
         yes: bool,
     },

@@ -32,16 +32,16 @@ const SCHEMA: u32 = 1;
 pub struct Arguments {
     #[command(flatten)]
     target: TargetArguments,
-    /// Where the compiled model goes; a file of this name is replaced
+    /// Path of the compiled model; an existing file is replaced
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Keep everything in one file, of two gigabytes at most (the default)
+    /// Store everything in one file of at most 2 GB (the default)
     #[arg(long, conflicts_with = "external")]
     embed: bool,
-    /// Keep what was compiled in files beside the compiled model, which are replaced too
+    /// Store compiled parts in files beside the model; existing ones are replaced
     #[arg(long)]
     external: bool,
-    /// Fix a dynamic dimension, by its name or as INPUT.AXIS: the compiled model takes this extent only
+    /// Fix a dynamic dimension, by name or as INPUT.AXIS; the compiled model accepts only this size
     #[arg(long = "dim", value_name = "NAME=N", value_parser = inputs::dim)]
     dims: Vec<(String, usize)>,
 }

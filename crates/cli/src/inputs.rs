@@ -13,13 +13,13 @@ use crate::ort::{Array, Dim, Element, Port, PortKind, dims_text};
 /// The maximum number of elements in a random input.
 const MOST_ELEMENTS: usize = 1 << 31;
 
-/// What the user says about inputs.
+/// Options for the inputs.
 #[derive(Args, Clone, Debug, Default)]
 pub struct InputArguments {
-    /// A dynamic dimension's extent, by its name or as INPUT.AXIS; the others are 1
+    /// Size of a dynamic dimension, by name or as INPUT.AXIS; others are 1
     #[arg(long = "dim", value_name = "NAME=N", value_parser = dim)]
     pub dims: Vec<(String, usize)>,
-    /// Where random inputs start from
+    /// Seed of the random inputs
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 }

@@ -105,50 +105,50 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Say which drivers, devices and ONNX Runtime libraries there are, why there is no GPU, and what to do next
+    /// Show drivers, devices and ONNX Runtime libraries, why no GPU is usable, and what to do next
     #[command(after_help = EXIT_CODES)]
     Doctor {
         /// Print one JSON document (described in docs/doctor.md) instead of text
         #[arg(long)]
         json: bool,
-        /// How long each library may take to answer before it is given up
+        /// Timeout for each library
         #[arg(long, value_name = "SECONDS", default_value_t = 20)]
         #[arg(value_parser = clap::value_parser!(u64).range(1..=600))]
         timeout: u64,
     },
-    /// Say which nodes of a model run on the device, and why the others do not
+    /// Show which nodes of a model run on the device, and why the others do not
     #[command(after_help = EXPLAIN_EXIT_CODES)]
     Explain(explain::Arguments),
     /// Run a model once on random or given inputs, and compare with ONNX Runtime's CPU provider
     #[command(after_help = RUN_EXIT_CODES)]
     Run(run::Arguments),
-    /// Measure a model against ONNX Runtime's CPU provider, turn by turn in one process
+    /// Benchmark a model against ONNX Runtime's CPU provider, alternating in one process
     #[command(after_help = BENCH_EXIT_CODES)]
     Bench(bench::Arguments),
-    /// Generate text from a model folder of ONNX Runtime GenAI
+    /// Generate text with an ONNX Runtime GenAI model folder
     #[command(after_help = LLM_EXIT_CODES)]
     Generate(llm::generate::Arguments),
-    /// Talk with a model folder of ONNX Runtime GenAI
+    /// Chat with an ONNX Runtime GenAI model folder
     #[command(after_help = LLM_EXIT_CODES)]
     Chat(llm::chat::Arguments),
-    /// Measure how fast a model folder of ONNX Runtime GenAI reads prompts and writes text
+    /// Benchmark prompts and text generation of an ONNX Runtime GenAI model folder
     #[command(after_help = LLM_BENCH_EXIT_CODES)]
     BenchLlm(llm::bench::Arguments),
     /// Show the caches of compiled kernels, measurements, programs and plans, or clear them
     #[command(after_help = CACHE_EXIT_CODES)]
     Cache(cache::Arguments),
-    /// Print a script that completes this command's arguments in a shell
+    /// Print a shell completion script
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Measure the ways to run a model's steps on the device, and keep the fastest for later sessions
+    /// Measure the alternatives for each step of a model on the device, and save the fastest for later sessions
     #[command(after_help = TUNE_EXIT_CODES)]
     Tune(tune::Arguments),
-    /// Compile a model ahead of time, into one that loads without its source
+    /// Compile a model ahead of time; the result loads without its source
     #[command(after_help = COMPILE_EXIT_CODES)]
     Compile(compile::Arguments),
-    /// Answer one question in a process of its own, because opening a library may end it
+    /// Answer one question in a separate process, because opening a library may crash it
     #[command(hide = true)]
     Probe {
         #[command(subcommand)]

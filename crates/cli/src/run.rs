@@ -31,13 +31,13 @@ pub struct Arguments {
     inputs: InputArguments,
     #[command(flatten)]
     source: SourceArguments,
-    /// An input from a file of numpy, or all inputs that a file of numpy.savez names; the others are random
+    /// An input from a .npy file, or all inputs from a .npz file; others are random
     #[arg(long = "input", value_name = "NAME=FILE.npy|FILE.npz", value_parser = inputs::file)]
     files: Vec<InputFile>,
-    /// Run the model on this provider too, and compare
+    /// Also run the model on this provider, and compare
     #[arg(long, value_name = "PROVIDER")]
     compare: Option<Rival>,
-    /// The largest difference allowed, as a share of the largest element of an output; without it, one that fits its type
+    /// Largest allowed difference, as a fraction of an output's largest element [default: depends on the type]
     #[arg(long, value_name = "X", requires = "compare", value_parser = share)]
     tolerance: Option<f64>,
     /// Write every output into this folder, as OUTPUT.npy

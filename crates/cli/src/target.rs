@@ -23,16 +23,16 @@ const DRIVER: &str = "AMDGPU_EP_DRIVER";
 pub struct TargetArguments {
     /// The model, an .onnx file
     pub model: PathBuf,
-    /// The ONNX Runtime library; without it ORT_DYLIB_PATH, or the first that `doctor` finds
+    /// ONNX Runtime library [default: ORT_DYLIB_PATH, or the first that `doctor` finds]
     #[arg(long, value_name = "PATH")]
     pub ort: Option<PathBuf>,
-    /// The provider's library; without it AMDGPU_EP_PATH, or libamdgpu-ep beside this command or in ../lib
+    /// Provider library [default: AMDGPU_EP_PATH, or libamdgpu-ep beside this command or in ../lib]
     #[arg(long, value_name = "PATH")]
     pub library: Option<PathBuf>,
     /// Which backend to use: auto, hip, migraphx, hipgpu, directx, eager or optimize
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// An option of the provider; a key with a dot in it is a session-config entry, such as session.disable_prepacking
+    /// A provider option; a key with a dot is a session-config entry, such as session.disable_prepacking
     #[arg(long = "option", value_name = "KEY=VALUE", value_parser = option)]
     pub options: Vec<(String, String)>,
     /// Print one JSON document (described in docs/cli.md) instead of text
@@ -104,7 +104,7 @@ pub fn is_compiled(assignment: &[Assigned]) -> bool {
 /// The model that a compiled one was made from.
 #[derive(Args, Clone, Debug)]
 pub struct SourceArguments {
-    /// The model that this one was compiled from: the CPU provider runs it instead
+    /// The model that this one was compiled from, for the CPU provider
     #[arg(long, value_name = "FILE")]
     source: Option<PathBuf>,
 }

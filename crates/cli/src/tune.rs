@@ -27,7 +27,7 @@ pub struct Arguments {
     target: TargetArguments,
     #[command(flatten)]
     inputs: InputArguments,
-    /// Measure steps again that were measured before
+    /// Measure all steps again, also those measured before
     #[arg(long)]
     again: bool,
 }

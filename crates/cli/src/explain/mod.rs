@@ -39,7 +39,7 @@ pub struct Arguments {
     /// List every node
     #[arg(long)]
     nodes: bool,
-    /// Run the model on random inputs, and list who runs each step of its plans, and what the steps take
+    /// Run the model on random inputs, and list what runs each step and how long it takes
     #[arg(long)]
     steps: bool,
 }

@@ -26,25 +26,25 @@ const SCHEMA: u32 = 1;
 pub struct Arguments {
     #[command(flatten)]
     folder: FolderArguments,
-    /// Tokens of the prompts, one measurement for each
+    /// Prompt lengths in tokens, one measurement each
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [128, 512])]
     prompts: Vec<usize>,
-    /// Rows that are generated together, one measurement for each
+    /// Batch sizes, one measurement each
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1])]
     batches: Vec<usize>,
-    /// Tokens that are generated behind each prompt
+    /// Tokens to generate after each prompt
     #[arg(long, value_name = "N", default_value_t = 64)]
     new_tokens: usize,
-    /// How often each measurement is made, besides once to warm up
+    /// Rounds per measurement, after one warm-up round
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
-    /// Measure ONNX Runtime's CPU provider too, turn by turn
+    /// Also measure ONNX Runtime's CPU provider, alternating
     #[arg(long)]
     cpu: bool,
-    /// What the device's memory can do, in GB/s: then the share of it that steps reach is told
+    /// Peak memory bandwidth of the device in GB/s; also prints the share that steps reach
     #[arg(long, value_name = "GB/S")]
     bandwidth: Option<f64>,
-    /// Write a plot of the speed by the prompt's length
+    /// Write a plot of speed over prompt length
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     /// Print one JSON document (described in docs/cli.md) instead of text

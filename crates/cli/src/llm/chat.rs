@@ -28,7 +28,7 @@ const HOW_TO_END: &str = "/quit or Ctrl-D ends the conversation";
 pub struct Arguments {
     #[command(flatten)]
     folder: FolderArguments,
-    /// What the model is told about its part
+    /// System message
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
     #[command(flatten)]

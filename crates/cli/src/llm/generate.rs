@@ -21,12 +21,12 @@ const SCHEMA: u32 = 1;
 pub struct Arguments {
     #[command(flatten)]
     folder: FolderArguments,
-    /// The prompt; without it, or with -, it is read from stdin
+    /// Prompt; read from stdin if omitted or -
     prompt: Option<String>,
-    /// Put the prompt as a user's message into the folder's chat template
+    /// Wrap the prompt as a user message in the folder's chat template
     #[arg(long)]
     chat: bool,
-    /// What the model is told about its part
+    /// System message
     #[arg(long, value_name = "TEXT", requires = "chat")]
     system: Option<String>,
     /// Print one JSON document (described in docs/cli.md) instead of text

@@ -28,31 +28,31 @@ pub struct FolderArguments {
     /// The model folder: genai_config.json, a decoder (.onnx), tokenizer.json
     #[arg(value_name = "MODEL_DIR")]
     folder: PathBuf,
-    /// The ONNX Runtime library; without it ORT_DYLIB_PATH, or the first that `doctor` finds
+    /// ONNX Runtime library [default: ORT_DYLIB_PATH, or the first that `doctor` finds]
     #[arg(long, value_name = "PATH")]
     ort: Option<PathBuf>,
-    /// The provider's library; without it AMDGPU_EP_PATH, or libamdgpu-ep beside this command or in ../lib
+    /// Provider library [default: AMDGPU_EP_PATH, or libamdgpu-ep beside this command or in ../lib]
     #[arg(long, value_name = "PATH")]
     library: Option<PathBuf>,
     /// amdgpu or cpu
     #[arg(long, value_name = "NAME", default_value = "amdgpu", value_parser = provider)]
     provider: String,
-    /// Fail where no AMD GPU can be used, rather than going on with the CPU
+    /// Fail if no AMD GPU is usable, instead of using the CPU
     #[arg(long)]
     require_gpu: bool,
     /// Which backend to use: auto, hip, migraphx, hipgpu, directx, eager or optimize
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// An option of the provider; a key with a dot in it is a session-config entry, such as session.disable_prepacking
+    /// A provider option; a key with a dot is a session-config entry, such as session.disable_prepacking
     #[arg(long = "option", value_name = "KEY=VALUE", value_parser = option)]
     options: Vec<(String, String)>,
-    /// Threads inside an operator; without it, the folder's, or ONNX Runtime chooses
+    /// Threads inside an operator [default: the folder's value, or chosen by ONNX Runtime]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// The most tokens of a sequence, prompt included; without it, the folder's
+    /// Maximum tokens of a sequence, prompt included [default: the folder's value]
     #[arg(long, value_name = "N")]
     max_length: Option<usize>,
-    /// The shape that prompts are run in
+    /// How prompts are padded
     #[arg(long, value_name = "SHAPE", default_value = "auto")]
     prompt_shape: Shape,
 }
@@ -60,11 +60,11 @@ pub struct FolderArguments {
 /// The value of `--prompt-shape`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Shape {
-    /// `max` on MIGraphX, which compiles every shape that it meets, and `exact` elsewhere
+    /// `max` on MIGraphX, which compiles every new shape; otherwise `exact`
     Auto,
-    /// As long as they are
+    /// No padding
     Exact,
-    /// Padded to the most tokens of a sequence, so that one program serves all of them
+    /// Padded to the maximum length, so that one program serves all prompts
     Max,
 }
 
@@ -85,41 +85,41 @@ fn provider(text: &str) -> Result<String, String> {
     }
 }
 
-/// How tokens are chosen. What is not given is as the model folder says.
+/// How tokens are chosen. Defaults come from the model folder.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Choice of tokens")]
 pub struct SamplingArguments {
-    /// Take the best token, whatever the folder says
+    /// Always take the best token, whatever the folder says
     #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p", "seed"])]
     greedy: bool,
-    /// Draw tokens; what scores are divided by before, 0 to take the best token
+    /// Sampling temperature; 0 takes the best token
     #[arg(long, value_name = "T")]
     temperature: Option<f32>,
-    /// Draw tokens out of this many of the best, 0 for all
+    /// Sample from the K best tokens; 0 means all
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Draw tokens out of the best that have this share of the probability
+    /// Sample from the best tokens with this total probability
     #[arg(long, value_name = "P")]
     top_p: Option<f32>,
-    /// Draw only tokens with this share of the best token's probability
+    /// Sample only tokens with at least this fraction of the best token's probability
     #[arg(long, value_name = "P")]
     min_p: Option<f32>,
-    /// Draw tokens; the same seed gives the same text
+    /// Sample with this seed; the same seed gives the same text
     #[arg(long, value_name = "N")]
     seed: Option<u32>,
-    /// Divide scores of tokens that were there already
+    /// Divide the scores of tokens already in the sequence by this
     #[arg(long, value_name = "X")]
     repetition_penalty: Option<f32>,
-    /// Take this from scores of tokens that were generated
+    /// Subtract this from the scores of generated tokens
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
-    /// Take this from scores of tokens for each time they were generated
+    /// Subtract this from a token's score for each time it was generated
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
-    /// Never the same run of this many tokens twice
+    /// Never repeat an n-gram of this length
     #[arg(long, value_name = "N")]
     no_repeat_ngram: Option<usize>,
-    /// Add to a token's score
+    /// Add a bias to a token's score
     #[arg(long, value_name = "TOKEN=X", value_parser = bias)]
     logit_bias: Vec<(u32, f32)>,
 }
@@ -129,13 +129,13 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
     parsed.ok_or_else(|| format!("{text:?} is not of the form TOKEN=X, with a token id and a number"))
 }
 
-/// Where an answer ends.
+/// When an answer ends.
 #[derive(Args, Clone, Debug)]
 pub struct LimitArguments {
-    /// The most tokens that are generated at once
+    /// Maximum number of tokens to generate
     #[arg(long, value_name = "N", default_value_t = 256)]
     max_new_tokens: usize,
-    /// End where this text comes; it is not shown
+    /// Stop at this text, which is not shown
     #[arg(long = "stop", value_name = "TEXT")]
     stops: Vec<String>,
 }
@@ -144,13 +144,13 @@ pub struct LimitArguments {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Form of the answer")]
 pub struct FormArguments {
-    /// Answer with a JSON document of this schema, which is JSON itself or a file that holds it
+    /// Constrain the answer to a JSON schema: inline JSON or a file
     #[arg(long, value_name = "JSON|FILE", group = "form")]
     json_schema: Option<String>,
-    /// Answer with a text that this regular expression takes as a whole
+    /// Constrain the answer to a regular expression
     #[arg(long, value_name = "REGEX", group = "form")]
     regex: Option<String>,
-    /// Answer with a text of this grammar, a file in the notation of Lark
+    /// Constrain the answer to a Lark grammar file
     #[arg(long, value_name = "FILE", group = "form")]
     grammar: Option<PathBuf>,
 }
