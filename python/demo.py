@@ -37,7 +37,7 @@ def main():
             print(f"no device with AMDGPU_EP_DRIVER={os.environ['AMDGPU_EP_DRIVER']}")
             return 1
         ort.unregister_execution_provider_library(EP)
-        print("no AMD GPU was found here: going on with the host device (AMDGPU_EP_DRIVER=host)\n", flush=True)
+        print("no AMD GPU was found here: continuing on the host device (AMDGPU_EP_DRIVER=host)\n", flush=True)
         os.environ["AMDGPU_EP_DRIVER"] = "host"
         # Start a new process, because the driver is chosen only once.
         os.execv(sys.executable, [sys.executable, *sys.argv])

@@ -14,7 +14,7 @@ def get_library_path() -> str:
     """Returns the full path of the execution provider's library."""
     library = Path(__file__).resolve().parent / "lib" / "libamdgpu-ep.so"
     if not library.is_file():
-        raise FileNotFoundError(f"{library} is missing: the installation of amdgpu-ep is not whole; install it again")
+        raise FileNotFoundError(f"{library} is missing: the installation of amdgpu-ep is incomplete; install it again")
     return str(library)
 
 
@@ -61,7 +61,7 @@ def _trust_options(path: str) -> None:
         trust = library.amdgpu_ep_trust_options
     except AttributeError:
         raise RuntimeError(
-            f"{path} cannot be told to trust options: it has no function amdgpu_ep_trust_options\n"
+            f"{path} does not support trusting options: it has no function amdgpu_ep_trust_options\n"
             "  help: install amdgpu-ep again, so that the package and its library are of one version"
         ) from None
     trust.argtypes, trust.restype = [ctypes.c_int], None

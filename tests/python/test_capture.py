@@ -271,7 +271,7 @@ def test_an_input_that_decides_about_shapes_is_refused_by_name():
         binding.bind_ortvalue_input("x", on_device(np.arange(12, dtype=np.float32)))
         binding.bind_ortvalue_input("wanted", on_device(np.array([3, 4])))
         binding.bind_ortvalue_output("y", empty_on_device((3, 4), np.float32))
-        with pytest.raises(Exception, match='"wanted" decide about shapes'):
+        with pytest.raises(Exception, match='"wanted" determine shapes'):
             capturing.session.run_with_iobinding(binding)
         del binding, capturing
 

@@ -34,7 +34,7 @@ pub fn run(workspace: &Workspace, targets: &[String], backends: &Backends) -> Re
     }
     if !targets.is_empty() && !backends.include(Some("hip")) {
         bail!(
-            "--kernels compiles kernels of the backend hip, and --backends leaves it out\n  help: leave one of them out"
+            "--kernels compiles kernels of the backend hip, and --backends leaves it out\n  help: set only one of them"
         );
     }
     let python = setup::run(workspace)?;

@@ -69,7 +69,7 @@ fn real(device: &hip::Device, cache: Option<&str>) -> Result<GpuDevice> {
         }
         Err(error) if sets.is_empty() => return Err(Error::ep_fail(error.to_string())),
         Err(error) => {
-            tracing::warn!(target: "amdgpu_ep::load", "there are only the kernels that were shipped: {error}");
+            tracing::warn!(target: "amdgpu_ep::load", "no kernel compiler, using precompiled kernels only: {error}");
             let reason = error.to_string().lines().next().unwrap_or_default().to_owned();
             with_cache(NoCompiler { reason }, cache, sets)
         }
@@ -93,7 +93,7 @@ fn shipped_sets() -> Vec<PathBuf> {
         .filter(|set| set.is_dir())
         .collect();
     for set in &sets {
-        tracing::info!(target: "amdgpu_ep::load", "kernels compiled beforehand are looked for in {}", set.display());
+        tracing::info!(target: "amdgpu_ep::load", "searching {} for precompiled kernels", set.display());
     }
     sets
 }

@@ -22,7 +22,7 @@ pub(crate) fn device<'a>(
     let driver = match driver() {
         Ok(driver) => driver,
         Err(error) => {
-            tracing::warn!(target: "amdgpu_ep::load", "{HIPDNN} is on, and ignored: {}", error.message());
+            tracing::warn!(target: "amdgpu_ep::load", "ignoring {HIPDNN}=on: {}", error.message());
             return host.clone();
         }
     };
@@ -39,7 +39,7 @@ pub(crate) fn offering(libraries: &Libraries, mode: Mode, device: &hip::Device) 
 fn report(offering: &Offering, mode: Mode) {
     match offering.fault() {
         Some(fault) if mode == Mode::On => {
-            tracing::warn!(target: "amdgpu_ep::load", "{HIPDNN} is on, and every step runs without hipDNN: {fault}");
+            tracing::warn!(target: "amdgpu_ep::load", "{HIPDNN} is on, but every step runs without hipDNN: {fault}");
         }
         Some(fault) => tracing::info!(target: "amdgpu_ep::load", "every step runs without hipDNN: {fault}"),
         None => {}

@@ -22,7 +22,7 @@ pub(crate) fn import(partition: &FusedPartition<'_>) -> Result<Record> {
     reader.files = Some(ExternalFiles::of(partition.graph)?);
     reader.partition(partition).map_err(|stop| match stop {
         Stop::Declined(reason) => {
-            Error::new(ErrorCode::InvalidGraph, format!("a node was claimed and is declined now: {reason}"))
+            Error::new(ErrorCode::InvalidGraph, format!("a claimed node can no longer be compiled: {reason}"))
         }
         Stop::Failed(error) => error,
     })?;

@@ -195,7 +195,7 @@ def wrong_files_are_refused():
     finally:
         os.remove(secret)
     refused_file("gone.hipctx", "could not read", "gone.hipctx", "help: keep the model's files next to it")
-    refused_file("source.onnx", "it is no partition of the hip backend")
+    refused_file("source.onnx", "it is not a partition of the hip backend")
     os.mkdir(path("folder.hipctx"))
     refused_file("folder.hipctx", "which is not a file")
 

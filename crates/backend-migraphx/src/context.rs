@@ -99,7 +99,7 @@ pub(crate) fn load(
 fn check_release(found: Option<SavedHeader>, here: Option<Version>) -> Result<(), String> {
     let Some(found) = found else {
         return Err(
-            "it is no program of MIGraphX\n  help: open the model with the profile it was compiled with".to_owned()
+            "it is not a MIGraphX program\n  help: open the model with the profile it was compiled with".to_owned()
         );
     };
     match here {

@@ -164,7 +164,7 @@ impl MgxEp {
         };
         let mut model = self.model(partition.graph, &nodes, &boundary).map_err(|stop| match stop {
             Stop::Declined(reason) => {
-                Error::new(ErrorCode::InvalidGraph, format!("a node was claimed and is declined now: {reason}"))
+                Error::new(ErrorCode::InvalidGraph, format!("a claimed node can no longer be compiled: {reason}"))
             }
             Stop::Failed(error) => error,
         })?;

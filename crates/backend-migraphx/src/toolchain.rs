@@ -73,7 +73,7 @@ impl Toolchain {
             None => (job.make()?, Origin::Compiled),
         };
         if origin == Origin::Kept {
-            tracing::info!(target: "amdgpu_ep::compile", "a compiled program for {} was kept", job.describe());
+            tracing::info!(target: "amdgpu_ep::compile", "loaded the compiled program for {} from the cache", job.describe());
         }
         check_outputs(model, &program)?;
         Ok(program)

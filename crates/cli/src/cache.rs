@@ -137,7 +137,7 @@ fn entry(file: &Kept) -> Entry {
 /// Asks the user on a terminal.
 fn agreed(report: &Report) -> Result<bool> {
     if !io::stdin().is_terminal() {
-        bail!("nobody can be asked whether to remove {}\n  help: add --yes", total(report));
+        bail!("cannot ask for confirmation to remove {}\n  help: add --yes", total(report));
     }
     let mut answer = String::new();
     write!(io::stderr(), "Remove {} below {}? [y/N] ", total(report), report.path)

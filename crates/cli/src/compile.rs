@@ -150,7 +150,7 @@ fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Resul
     let entries = [
         ("ep.context_enable", "1"),
         ("ep.context_embed_mode", if arguments.external { "0" } else { "1" }),
-        ("ep.context_file_path", file.to_str().context("the output's path is no text")?),
+        ("ep.context_file_path", file.to_str().context("the output's path is not valid UTF-8")?),
     ];
     let start = Instant::now();
     let session = target.session_of(model, &entries, None, &dims).map_err(|error| unwritten(error, &made, output))?;

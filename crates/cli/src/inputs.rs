@@ -224,7 +224,7 @@ fn key(port: &Port, axis: usize, dim: &Dim) -> Option<String> {
 
 fn made_up(port: &Port, extents: &BTreeMap<String, usize>, random: &mut Random) -> Result<Array> {
     let PortKind::Tensor(element, dims) = &port.kind else {
-        bail!("input {} cannot be made up: only tensors of numbers can", describe(port));
+        bail!("input {} cannot be generated: only numeric tensors can", describe(port));
     };
     let mut shape = Vec::with_capacity(dims.len());
     for (axis, dim) in dims.iter().enumerate() {

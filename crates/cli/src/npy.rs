@@ -57,7 +57,7 @@ pub fn to_bytes(array: &Array) -> Vec<u8> {
 /// # Errors
 /// When it is not such a file, or its content is not supported.
 pub fn parse(bytes: &[u8]) -> Result<Array> {
-    let rest = bytes.strip_prefix(MAGIC).context("it is no .npy file\n  help: write it with numpy.save")?;
+    let rest = bytes.strip_prefix(MAGIC).context("it is not a .npy file\n  help: write it with numpy.save")?;
     let cut = "it ends too early";
     let (version, rest) = rest.split_at_checked(2).context(cut)?;
     let (length, rest) = match version[0] {
@@ -72,7 +72,7 @@ pub fn parse(bytes: &[u8]) -> Result<Array> {
         other => bail!("its format version {other} is not known here"),
     };
     let (header, content) = rest.split_at_checked(length).context(cut)?;
-    let header = std::str::from_utf8(header).context("its header is no text")?;
+    let header = std::str::from_utf8(header).context("its header is not valid text")?;
     let (element, swap) = element(field(header, "descr")?)?;
     if field(header, "fortran_order")?.starts_with("True") {
         bail!("it is in Fortran order\n  help: save numpy.ascontiguousarray(x)");
@@ -109,7 +109,7 @@ fn element(text: &str) -> Result<(Element, bool)> {
 }
 
 fn shape(text: &str) -> Result<Vec<usize>> {
-    let inner = text.strip_prefix('(').and_then(|rest| rest.split_once(')')).context("its shape is no tuple")?.0;
+    let inner = text.strip_prefix('(').and_then(|rest| rest.split_once(')')).context("its shape is not a tuple")?.0;
     let parts = inner.split(',').map(str::trim).filter(|part| !part.is_empty());
     parts.map(|part| part.trim_end_matches('L').parse().with_context(|| format!("its shape holds {part:?}"))).collect()
 }

@@ -43,7 +43,7 @@ fn directory(file: &mut (impl Read + Seek)) -> Result<Vec<u8>> {
     let tail_start = length.saturating_sub(LARGEST_END_BYTES);
     let tail = bytes(file, tail_start, length - tail_start)?;
     let end = tail.windows(4).rposition(|window| window == b"PK\x05\x06");
-    let end = end.context("it is no .npz file\n  help: write it with numpy.savez")?;
+    let end = end.context("it is not an .npz file\n  help: write it with numpy.savez")?;
     let mut fields = Fields(&tail[end + 4..]);
     fields.take(8)?;
     let (size, start) = (fields.u32()?, fields.u32()?);
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn says_what_is_wrong() {
         let error = |bytes: &[u8]| format!("{:#}", parsed(bytes).unwrap_err());
-        assert!(error(b"\x93NUMPY").starts_with("it is no .npz file\n  help: write it with numpy.savez"));
+        assert!(error(b"\x93NUMPY").starts_with("it is not an .npz file\n  help: write it with numpy.savez"));
         let good = archive(&[("x", &array(&[1, 2, 3]))], true);
         let at = good.windows(4).position(|window| window == b"PK\x01\x02").unwrap();
         let mut other = good.clone();

@@ -26,7 +26,7 @@ impl Record {
     /// # Errors
     /// When the path of the temporary folder is not valid UTF-8.
     pub fn path(&self) -> Result<&str> {
-        self.file.path().to_str().context("the path of the temporary folder is no text")
+        self.file.path().to_str().context("the path of the temporary folder is not valid UTF-8")
     }
 
     /// Reads and parses the backend's lines; `what` names them in errors.

@@ -208,7 +208,7 @@ fn again(ort: &Path, library: &Path) -> Result<u8> {
     // If stderr is closed, there is no one to tell.
     let _ = writeln!(
         io::stderr(),
-        "note: no AMD GPU was found here (amdgpu-ep doctor says why): going on with the host device ({DRIVER}=host)"
+        "note: no AMD GPU was found here (amdgpu-ep doctor says why): continuing on the host device ({DRIVER}=host)"
     );
     let executable = std::env::current_exe().context("the path of this executable could not be found")?;
     let mut command = Command::new(executable);

@@ -413,11 +413,11 @@ fn hipdnn_library_that_is_none_or_too_new_or_crashes_is_a_finding() {
     let version = |text: &str| format!("const char *hipdnnVersionString_ext(void) {{ return \"{text}\"; }}\n");
     let abort = "#include <stdlib.h>\nconst char *hipdnnVersionString_ext(void) { abort(); }\n";
     for (name, source, wanted) in [
-        ("none.so", version("0.4.0"), "is no usable hipDNN backend: it lacks hipdnnCreate, "),
+        ("none.so", version("0.4.0"), "is not a usable hipDNN backend: it lacks hipdnnCreate, "),
         (
             "new.so",
             functions.clone() + &version("9.0.0.x"),
-            "is hipDNN 9.0.0.x, and this program knows major version 0",
+            "is hipDNN 9.0.0.x, but this program supports major version 0",
         ),
         ("crash.so", functions.clone() + abort, "ended by SIGABRT"),
     ] {

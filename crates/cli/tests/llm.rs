@@ -399,7 +399,7 @@ fn templates_without_end_do_not_end_a_conversation() {
     let output = feed(bench.command("chat", &["--provider", "cpu", "--max-new-tokens", "2"]), b"grow\nhello\n/stats\n");
     let (said, shown) = (stderr(&output), stdout(&output));
     assert!(
-        said.contains("chat_template.jinja: the chat template passed a limit") && said.contains("memory"),
+        said.contains("chat_template.jinja: the chat template exceeded a limit") && said.contains("memory"),
         "{said}"
     );
     assert!(output.status.success() && shown.contains("messages      2\n"), "{said}{shown}");

@@ -36,7 +36,7 @@ pub enum ExecError {
     },
     /// A step runs on the host, so it can't be recorded.
     #[error(
-        "{node}: it runs on the host, and a recording can't\n  help: leave ep.hip.graph_capture unset for this model"
+        "{node}: it runs on the host and can't be captured\n  help: leave ep.hip.graph_capture unset for this model"
     )]
     NotRecordable {
         /// The operator and name of the node that the step came from.
@@ -96,7 +96,7 @@ pub enum ExecError {
     #[error("a step of a queued run panicked: this is a defect of the engine")]
     Panicked,
     /// The driver dropped queued work without running it.
-    #[error("queued work was given up by the driver")]
+    #[error("the driver dropped queued work")]
     Abandoned,
 }
 

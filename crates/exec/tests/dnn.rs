@@ -346,5 +346,5 @@ fn steps_of_other_kinds_stay_with_their_reason_or_without_one() {
     let case = Case::new("MaxPool", 12, vec![x], &[DType::F32])
         .attribute("kernel_shape", ints(&[2]))
         .attribute("dilations", ints(&[2]));
-    assert_eq!(check(&case), ["own: pool, its window is spread"]);
+    assert_eq!(check(&case), ["own: pool, its window is dilated"]);
 }

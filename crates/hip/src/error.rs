@@ -82,7 +82,7 @@ pub enum ErrorKind {
 pub enum HipError {
     /// The device (or the host, for pinned memory) does not have enough free memory for this request.
     #[error(
-        "out of memory on {driver} device {device}: {bytes} bytes asked for, {free} of {total} bytes free\n  \
+        "out of memory on {driver} device {device}: requested {bytes} bytes, {free} of {total} bytes free\n  \
          help: free other buffers, or use a smaller model or batch"
     )]
     OutOfMemory {
@@ -118,7 +118,7 @@ pub enum HipError {
         symbol: &'static str,
     },
     /// A copy or fill would go past the end of its buffer.
-    #[error("{bytes} bytes at offset {offset} leave a buffer of {capacity} bytes")]
+    #[error("{bytes} bytes at offset {offset} exceed a buffer of {capacity} bytes")]
     OutOfBounds {
         /// First byte touched.
         offset: usize,

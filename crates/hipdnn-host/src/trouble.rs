@@ -8,7 +8,7 @@ use host_ops::OpError;
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
     /// There is not enough memory.
-    #[error("there are no {bytes} bytes of memory")]
+    #[error("could not allocate {bytes} bytes")]
     NoMemory {
         /// Bytes requested.
         bytes: usize,

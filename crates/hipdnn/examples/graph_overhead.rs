@@ -182,7 +182,7 @@ impl Memory {
             return Ok(Self::Host(vec![vec![0; PIECE_BYTES]; pieces]));
         };
         let driver = Driver::load(kind.parse::<DriverKind>()?)?;
-        let device = driver.devices()?.into_iter().next().ok_or("the driver lists no device")?;
+        let device = driver.devices()?.into_iter().next().ok_or("the driver found no device")?;
         let mut buffers = (0..pieces).map(|_| device.alloc(PIECE_BYTES)).collect::<Result<Vec<_>, _>>()?;
         buffers.iter_mut().try_for_each(|buffer| buffer.fill(0, PIECE_BYTES, 0))?;
         Ok(Self::Device(device, buffers))

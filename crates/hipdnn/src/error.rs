@@ -20,7 +20,7 @@ pub enum LoadError {
         tried: Vec<Attempt>,
     },
     /// The library is not hipDNN, or lacks functions that every graph needs.
-    #[error("{} is no usable hipDNN backend: it lacks {}\n  help: install a newer hipDNN", .file.display(), .missing.join(", "))]
+    #[error("{} is not a usable hipDNN backend: it lacks {}\n  help: install a newer hipDNN", .file.display(), .missing.join(", "))]
     Incompatible {
         /// The library.
         file: PathBuf,
@@ -29,7 +29,7 @@ pub enum LoadError {
     },
     /// The library's major version is not supported.
     #[error(
-        "{} is hipDNN {found}, and this program knows major version {}\n  help: install a hipDNN of that version",
+        "{} is hipDNN {found}, but this program supports major version {}\n  help: install a hipDNN of that version",
         .file.display(), words(.wanted)
     )]
     VersionMismatch {

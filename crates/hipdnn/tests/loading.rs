@@ -41,7 +41,7 @@ fn another_major_version_is_a_mismatch_that_says_both() {
     let Err(error) = open(&file) else { panic!("it claims to be 7.1.2") };
     let LoadError::VersionMismatch { found, wanted, .. } = &error else { panic!("{error}") };
     assert_eq!((found.as_str(), &wanted[..]), ("7.1.2.abc", hipdnn::KNOWN_MAJORS));
-    assert!(error.to_string().contains("is hipDNN 7.1.2.abc, and this program knows major version 0"), "{error}");
+    assert!(error.to_string().contains("is hipDNN 7.1.2.abc, but this program supports major version 0"), "{error}");
     let search = Search { place: Some(file), further_majors: vec![7], ..Search::default() };
     assert_eq!(Loaded::open(&search).unwrap().version(), "7.1.2.abc", "a program may know more");
 }

@@ -96,7 +96,7 @@ impl Tokenizer {
         Error::Text {
             path: self.path.clone(),
             problem: problem.to_owned(),
-            help: "the tokenizer does not take this text".to_owned(),
+            help: "the tokenizer rejected this text".to_owned(),
         }
     }
 }
@@ -129,7 +129,7 @@ fn parse(bytes: Vec<u8>, path: &Path) -> Result<(tokenizers::Tokenizer, Growth)>
 pub(crate) fn limit(path: &Path, problem: &str) -> Error {
     Error::Text {
         path: path.to_path_buf(),
-        problem: format!("the tokenizer passed a limit: {problem}"),
+        problem: format!("the tokenizer exceeded a limit: {problem}"),
         help: "use the tokenizer of the model that the folder was made of; docs/textgen.md lists the limits".to_owned(),
     }
 }

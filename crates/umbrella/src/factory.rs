@@ -81,7 +81,7 @@ impl AmdGpuFactory {
         if !found.contexts.is_empty() {
             return Ok(());
         }
-        let reason = found.reason.as_deref().unwrap_or("it was not asked for its devices yet");
+        let reason = found.reason.as_deref().unwrap_or("its devices have not been listed yet");
         Err(Error::ep_fail(format!("{} has no device to run on: {reason}", self.name)))
     }
 
@@ -165,7 +165,7 @@ impl Factory for AmdGpuFactory {
             }
         }
         if request.devices.len() > 1 {
-            tracing::info!(target: "amdgpu_ep::load", device = context.id(), "several devices were selected: one is used");
+            tracing::info!(target: "amdgpu_ep::load", device = context.id(), "several devices were selected; using only this one");
         }
         let chosen = self.backends.choose(&Session { request, options: &options, context: &context, device })?;
         let own = AmdGpuEp::new(context, &self.name, options.profile, request.devices.len());

@@ -25,7 +25,7 @@ pub fn ended(outcome: Result<(), Box<dyn Error>>) -> ExitCode {
 pub fn run(library: Arc<dyn Backend>) -> Result<(), Box<dyn Error>> {
     println!("{}", library.describe());
     let driver = Driver::load(DriverKind::wanted(std::env::var("AMDGPU_EP_DRIVER").ok().as_deref())?)?;
-    let device = driver.devices()?.into_iter().next().ok_or("the driver lists no device")?;
+    let device = driver.devices()?.into_iter().next().ok_or("the driver found no device")?;
     let stream = device.stream()?;
     let handle = Handle::new(library)?;
     // SAFETY: the stream outlives the handle's last work, which is waited for below.

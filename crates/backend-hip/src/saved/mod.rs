@@ -75,7 +75,7 @@ mod kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SavedError {
     /// It is not a blob of this backend.
-    #[error("it is no partition of the hip backend: it starts with {found:?}, not with {:?}\n  help: open the model with the profile it was compiled with", MAGIC.escape_ascii().to_string())]
+    #[error("it is not a partition of the hip backend: it starts with {found:?}, not with {:?}\n  help: open the model with the profile it was compiled with", MAGIC.escape_ascii().to_string())]
     Foreign { found: String },
     /// A library with a different format version saved it.
     #[error(

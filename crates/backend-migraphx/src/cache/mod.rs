@@ -98,7 +98,7 @@ impl Cache {
         let program = programs.make()?;
         if let Err(reason) = self.keep(&folder, key, &program, programs) {
             let folder = self.folder.display();
-            tracing::warn!(target: "amdgpu_ep::compile", "a program could not be kept in {folder}: {reason}");
+            tracing::warn!(target: "amdgpu_ep::compile", "could not cache a program in {folder}: {reason}");
         }
         drop(lock);
         Ok((program, Origin::Compiled))

@@ -19,7 +19,7 @@ pub(crate) enum CalibrationError {
     #[error("the calibration table {} can't be read: {reason}", .file.display())]
     Unreadable { file: PathBuf, reason: String },
     /// The file is not a calibration table.
-    #[error("{} is no calibration table: {reason}", .file.display())]
+    #[error("{} is not a calibration table: {reason}", .file.display())]
     Broken { file: PathBuf, reason: &'static str },
     /// The operator pairs can't be inserted into this model.
     #[error("{0}")]

@@ -249,7 +249,7 @@ fn plugin(out: &mut String, findings: &Findings) -> fmt::Result {
             (Some(error), _) => format!("cannot be used: {}", error.lines().next().unwrap_or_default()),
             (None, Some(0)) => "loads, but offers no device by itself".to_owned(),
             (None, Some(_)) => "makes sessions".to_owned(),
-            (None, None) => "opens; not asked more, for want of an ONNX Runtime".to_owned(),
+            (None, None) => "loads; not tested further (no ONNX Runtime found)".to_owned(),
         };
         let version = backend.version.as_ref().map(|version| format!(" (version {version})")).unwrap_or_default();
         writeln!(out, "  backend {}: {}{version}: {state}", backend.name, backend.path)?;

@@ -14,9 +14,9 @@ use super::lines::{Entered, Lines};
 use super::{FolderArguments, LimitArguments, Opening, SamplingArguments, open};
 
 const HELP: &str = "\
-/reset    forget what was said
-/history  show what was said
-/stats    how much was said, and how fast the last answer was
+/reset    clear the conversation
+/history  show the conversation
+/stats    show token counts and the speed of the last answer
 /help     show this
 /quit     end; so does the end of the input
 Ctrl-C    stop the answer";
@@ -75,7 +75,7 @@ fn stop_answers(turn: Turn) -> Result<()> {
             note("\nnote", HOW_TO_END);
         }
     })
-    .context("Ctrl-C could not be taken over")
+    .context("could not install the Ctrl-C handler")
 }
 
 /// Whether the model is answering, and a handle to stop it.

@@ -55,7 +55,7 @@ pub(super) fn prompt(sketch: &mut Sketch, prim: &CachedAttention, inputs: &[View
         return Err(Declined::new("its queries, keys or values are missing"));
     };
     if prim.bias || prim.softcap.is_some() || prim.sinks != Sinks::None {
-        return Err(Declined::new("its scores are more than a scale and a look back"));
+        return Err(Declined::new("its scores use more than a scale and a causal window"));
     }
     let rows = queries.shape[2];
     // Entries after the keys of these rows are never read.
@@ -122,7 +122,7 @@ impl Heads {
         let &[_, products, row, column] = &view.strides[..] else { return Err(Declined::new("its queries")) };
         let below = self.rows.cast_signed() * row;
         if self.group > 1 && self.batch * self.shared > 1 && products != self.group.cast_signed() * below {
-            return Err(Declined::new("heads that share keys do not lie one behind the other"));
+            return Err(Declined::new("heads that share keys are not contiguous"));
         }
         let head = if self.group > 1 { below } else { products };
         let batch = self.batch_stride(view);
@@ -169,7 +169,7 @@ impl Scores {
             Node::Const(value) => Some(value.as_f64()),
             _ => None,
         };
-        let other = || Declined::new("its scores are more than a scale, a mask and a look back");
+        let other = || Declined::new("its scores use more than a scale, a mask and causality");
         let mut found = Self { scale: 1.0, mask: None, causal: None };
         let mut at = (expr.nodes().len() as Ref).checked_sub(1).ok_or_else(other)?;
         loop {

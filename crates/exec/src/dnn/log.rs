@@ -37,7 +37,7 @@ pub(super) fn listen(backend: &Arc<dyn Backend>) -> Option<Arc<Log>> {
             Some(log)
         }
         Err(error) => {
-            tracing::debug!(target: "amdgpu_ep::load", "{library} can't be heard: {error}");
+            tracing::debug!(target: "amdgpu_ep::load", "could not register a log callback with {library}: {error}");
             None
         }
     }

@@ -272,7 +272,7 @@ impl Dnn {
         let plan =
             graph.and_then(|graph| rank.map_or_else(|| graph.plan(), |rank| graph.plan_at(rank))).map_err(refused)?;
         let uids = sketch.operands.iter().map(|&(at, id)| Some((at, sketch.graph.uid(id)?)));
-        let operands = uids.collect::<Option<_>>().ok_or_else(|| Declined::new("its graph has no numbers"))?;
+        let operands = uids.collect::<Option<_>>().ok_or_else(|| Declined::new("a tensor of its graph has no uid"))?;
         let engine = self.engines.get(&plan.engine()).cloned();
         Ok(Built {
             engine: engine.unwrap_or_else(|| format!("{:#018x}", plan.engine())),

@@ -56,7 +56,7 @@ impl Mode {
 
 /// The text is not one of the three modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is none of auto, on and off")]
+#[error("expected auto, on or off")]
 pub struct UnknownMode;
 
 impl FromStr for Mode {

@@ -164,7 +164,7 @@ fn product(sketch: &mut Sketch, matmul: &MatMul, inputs: &[View]) -> Result<Tens
 
 fn window(sketch: &mut Sketch, pool: &Pool, x: &View, y: &View) -> Result<TensorId, Declined> {
     if pool.dilations.iter().any(|&dilation| dilation != 1) {
-        return Err(Declined::new("its window is spread"));
+        return Err(Declined::new("its window is dilated"));
     }
     let mode = match pool.kind {
         PoolKind::Max { .. } => ResampleMode::MAXPOOL,

@@ -45,7 +45,7 @@ impl Sketch {
     pub fn read_channels(&mut self, at: usize, view: &View, axes: usize) -> Result<TensorId, Declined> {
         let channels = describe(view, 1, Repeats::Never)?;
         if !view.is_dense() {
-            return Err(Declined::new("its bias does not lie dense"));
+            return Err(Declined::new("its bias is not contiguous"));
         }
         let mut dims = vec![1; axes];
         dims[1] = view.elems() as i64;
@@ -115,8 +115,8 @@ fn describe(view: &View, axes: usize, repeats: Repeats) -> Result<Described, Dec
         let may_repeat = repeats == Repeats::Anywhere || (repeats == Repeats::InBatch && axis == 0);
         match stride {
             _ if extent == 0 => return Err(Declined::new("an operand is empty")),
-            ..0 if extent > 1 => return Err(Declined::new("an operand is read backwards")),
-            _ if repeated && !may_repeat => return Err(Declined::new("an operand is repeated along an axis")),
+            ..0 if extent > 1 => return Err(Declined::new("an operand has a negative stride")),
+            _ if repeated && !may_repeat => return Err(Declined::new("an operand is broadcast along an axis")),
             _ => {}
         }
         dims.push(if repeated { 1 } else { extent as i64 });

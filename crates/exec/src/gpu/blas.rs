@@ -135,9 +135,7 @@ impl Product {
         };
         let Some(way) = self.algorithm() else {
             let call = "hipblasLtMatmul";
-            return Err(
-                HipError::Invalid { call, reason: "the library has no way to do the product".to_owned() }.into()
-            );
+            return Err(HipError::Invalid { call, reason: "BLASLt has no algorithm for the product".to_owned() }.into());
         };
         // SAFETY: the caller guarantees the memory; the description matches the step's views, and the algorithm belongs
         // to it.
@@ -269,8 +267,8 @@ impl Blas {
         let answer = known.unwrap_or_else(|| self.ask(key));
         let rank = wish.rank.unwrap_or(0);
         answer.and_then(|matmul| match matmul.algorithms().len() {
-            0 => Err(Declined::new("BLASLt has no way to do the product")),
-            count if rank >= count => Err(Declined::new(format!("BLASLt has only {count} ways to do the product"))),
+            0 => Err(Declined::new("BLASLt has no algorithm for the product")),
+            count if rank >= count => Err(Declined::new(format!("BLASLt has only {count} algorithms for the product"))),
             _ => Ok(matmul),
         })
     }
@@ -381,7 +379,7 @@ fn operand(view: &View, dtype: DataType) -> Result<Operand, Declined> {
     if (row == 1 || rows == 1) && (column >= rows || columns == 1) {
         return Ok(Operand { transposed: true, row_stride: Some(column.max(rows)), ..plain });
     }
-    Err(Declined::new("an operand whose rows and columns are both apart"))
+    Err(Declined::new("neither the rows nor the columns of an operand are contiguous"))
 }
 
 #[cfg(test)]

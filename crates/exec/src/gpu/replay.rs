@@ -26,7 +26,7 @@ pub enum GraphMode {
 
 /// The text is not one of the three modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is none of auto, on and off")]
+#[error("expected auto, on or off")]
 pub struct UnknownGraphMode;
 
 impl FromStr for GraphMode {

@@ -39,7 +39,7 @@ pub enum TuneMode {
 
 /// The text is not a tuning mode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is none of auto, on, again and off")]
+#[error("expected auto, on, again or off, found {0:?}")]
 pub struct UnknownTuneMode(String);
 
 impl FromStr for TuneMode {

@@ -135,7 +135,7 @@ impl Driver {
         let runtime = self.runtime();
         let count = device::init(runtime).and_then(|()| device::count(runtime));
         let reason = match &count {
-            Ok(0) => Some("the driver lists no device".to_owned()),
+            Ok(0) => Some("the driver found no device".to_owned()),
             Ok(_) => None,
             Err(error) => Some(error.to_string()),
         };

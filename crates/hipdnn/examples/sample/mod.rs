@@ -32,7 +32,7 @@ pub fn driver() -> Result<Driver, Box<dyn Error>> {
 pub fn run(driver: &Driver, backend: Arc<dyn Backend>) -> Result<(), Box<dyn Error>> {
     println!("driver: {} ({})", driver.kind(), driver.library().display());
     println!("backend: {}", backend.describe());
-    let device = driver.devices()?.into_iter().next().ok_or("the driver lists no device")?;
+    let device = driver.devices()?.into_iter().next().ok_or("the driver found no device")?;
     let stream = device.stream()?;
     let handle = Handle::new(backend)?;
     // SAFETY: the stream outlives the handle's last work, which is waited for below.

@@ -92,7 +92,7 @@ impl Graph {
     /// strides.
     pub fn output(&mut self, id: TensorId, wanted: Tensor) -> TensorId {
         if !self.operations.iter().any(|operation| operation.makes.iter().any(|&(_, made)| made == id)) {
-            let misuse = Error::invalid(self.label(), format!("{id:?} is no result of its operations"));
+            let misuse = Error::invalid(self.label(), format!("{id:?} is not the result of any of its operations"));
             self.misuse.get_or_insert(misuse);
             return id;
         }
@@ -159,7 +159,7 @@ impl Graph {
         }
         let used = self.operations.iter().flat_map(Operation::tensors);
         if used.map(|id| group[id.0]).collect::<HashSet<_>>().len() > 1 {
-            return Err(Error::invalid(self.label(), "its operations fall into parts that have no tensor in common"));
+            return Err(Error::invalid(self.label(), "the graph is not connected"));
         }
         Ok(())
     }
@@ -171,7 +171,7 @@ impl Graph {
             if let Some(uid) = self.tensors.get(id).uid
                 && !taken.insert(uid)
             {
-                return self.tensors.refuse(id, format!("uid {uid} is another tensor's too"));
+                return self.tensors.refuse(id, format!("uid {uid} is used by another tensor too"));
             }
         }
         let mut next = 0;

@@ -154,7 +154,7 @@ impl ChatTemplate {
     fn limit(&self, passed: &str) -> Error {
         Error::Text {
             path: self.path.clone(),
-            problem: format!("the chat template passed a limit: {passed}"),
+            problem: format!("the chat template exceeded a limit: {passed}"),
             help: "use the template of the model that the folder was made of; docs/textgen.md lists the limits"
                 .to_owned(),
         }

@@ -25,7 +25,7 @@ fn a_template_can_refuse() {
 fn a_template_ends() {
     let endless = "{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}";
     let error = render(endless, &[]).unwrap_err().to_string();
-    assert!(error.contains("passed a limit") && error.contains("steps"), "{error}");
+    assert!(error.contains("exceeded a limit") && error.contains("steps"), "{error}");
 }
 
 #[test]

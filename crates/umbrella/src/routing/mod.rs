@@ -121,7 +121,7 @@ pub enum Refusal {
     Unusable(RuledOut),
     /// Two options name different backends.
     #[error(
-        "backend_library is {} and profile is {profile}: they name two backends\n  help: leave one of them out",
+        "backend_library is {} and profile is {profile}: they name different backends\n  help: set only one of them",
         .library.display()
     )]
     Contradiction {
@@ -214,7 +214,7 @@ fn automatic(query: &Query<'_>) -> Result<Vec<Candidate>, Refusal> {
         }
         let reason = match candidates.last() {
             None if out.is_empty() => why.clone(),
-            None => format!("{why}, less what cannot be used{}", each(&out)),
+            None => format!("{why}, without unusable backends{}", each(&out)),
             Some(before) => format!("in case {} cannot run it", before.backend),
         };
         candidates.push(Candidate { backend, reason });

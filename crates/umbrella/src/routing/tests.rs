@@ -91,7 +91,7 @@ fn a_language_model_goes_to_migraphx_where_hip_cannot_be_used() {
     let asked = Query { model_arch: llama.as_ref(), ruled_out: &ruled_out, ..query("gfx1100", &none) };
     let left = route(&asked).unwrap();
     assert_eq!((left.len(), &left[0].backend), (1, &BackendName::MiGraphX));
-    assert_eq!(left[0].reason, "a language model, less what cannot be used; hip: libhip-backend.so is missing");
+    assert_eq!(left[0].reason, "a language model, without unusable backends; hip: libhip-backend.so is missing");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn the_users_rows_come_before_the_built_in_rules() {
     let bert = Hint::new("bert");
     let lost = route(&Query { model_arch: bert.as_ref(), ..query("gfx90a", &table) }).unwrap();
     assert_eq!(lost[0].backend, BackendName::MiGraphX);
-    let want = "line 3 of the routing table, less what cannot be used; directx: it exists on Windows only";
+    let want = "line 3 of the routing table, without unusable backends; directx: it exists on Windows only";
     assert_eq!(lost[0].reason, want);
 
     let explicit = Query { profile: Profile::Migraphx, ..query("gfx1100", &table) };
@@ -167,7 +167,7 @@ fn what_is_known_to_be_unusable_is_no_candidate() {
     let auto = Query { ruled_out: &migraphx, ..query("gfx1100", &none) };
     let left = route(&auto).unwrap();
     assert_eq!((left.len(), &left[0].backend), (1, &BackendName::Hip));
-    assert_eq!(left[0].reason, "an RDNA3 GPU, less what cannot be used; migraphx: libmigraphx_c is missing");
+    assert_eq!(left[0].reason, "an RDNA3 GPU, without unusable backends; migraphx: libmigraphx_c is missing");
 
     let refusal = route(&Query { profile: Profile::Optimized, ..auto }).unwrap_err();
     assert_eq!(refusal, Refusal::Unusable(migraphx[0].clone()));

@@ -32,12 +32,12 @@ fn graphs_as_a_whole() {
             graph.pointwise(PointwiseMode::ABS, &[x]);
         }
     });
-    assert_says(&found, "graph \"test\": its operations fall into parts that have no tensor in common");
+    assert_says(&found, "graph \"test\": the graph is not connected");
     let found = refusal(|graph| {
         let [a, b] = ["a", "twin"].map(|name| graph.tensor(Tensor::new(&[2, 3]).uid(7).named(name)));
         graph.pointwise(PointwiseMode::ADD, &[a, b]);
     });
-    assert_says(&found, "tensor \"twin\": uid 7 is another tensor's too");
+    assert_says(&found, "tensor \"twin\": uid 7 is used by another tensor too");
 }
 
 #[test]
@@ -324,13 +324,13 @@ fn tensors_of_other_graphs_and_of_nobody() {
         graph.pointwise(PointwiseMode::ABS, &[x]);
         graph.output(foreign, Tensor::default());
     });
-    assert_says(&found, "graph \"test\": TensorId(4) is no result of its operations");
+    assert_says(&found, "graph \"test\": TensorId(4) is not the result of any of its operations");
     let found = refusal(|graph| {
         let x = add(graph, "x", &[2]);
         graph.pointwise(PointwiseMode::ABS, &[x]);
         graph.output(x, Tensor::default());
     });
-    assert_says(&found, "is no result of its operations");
+    assert_says(&found, "is not the result of any of its operations");
     let small = graph();
     assert_eq!((small.extents(foreign), small.uid(foreign)), ((&[][..], &[][..]), None));
 }
@@ -373,5 +373,5 @@ fn scalars_in_the_graph_and_at_run_time() {
         graph.output(y, Tensor::default().named("y").uid(0));
         graph.tensor(Tensor::new(&[1]).uid(0).named("twin"));
     });
-    assert_says(&found, "tensor \"twin\": uid 0 is another tensor's too");
+    assert_says(&found, "tensor \"twin\": uid 0 is used by another tensor too");
 }
