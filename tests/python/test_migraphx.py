@@ -467,7 +467,7 @@ def test_compiled_models_run_without_their_source(tmp_path, embedded):
 
         refused(set_bytes("hardware_architecture", b"gfx1100"), "gfx1100", "compile the model again")
         if embedded:
-            refused(set_bytes("ep_cache_context", b"nonsense"), "no program of MIGraphX")
+            refused(set_bytes("ep_cache_context", b"nonsense"), "not a MIGraphX program")
         else:
             (tmp_path / "secret.mxr").write_bytes((compiled.parent / "compiled_0.mxr").read_bytes())
             refused(set_bytes("ep_cache_context", b"../secret.mxr"), "not a path inside its folder")

@@ -147,7 +147,7 @@ def wrong_blobs_are_refused():
     refused(with_blob(flip), "can't be used: it is damaged", "help: copy it again")
     refused(with_blob(lambda blob: blob[:-100]), "it is damaged")
     refused(with_blob(lambda blob: blob[:10]), "it is malformed at byte 8")
-    refused(with_blob(lambda blob: b""), "no partition of the hip backend")
+    refused(with_blob(lambda blob: b""), "not a partition of the hip backend")
     refused(with_blob(lambda blob: b"somebody else's"), "it starts with \"somebody\"", "x89HIPCTX")
     refused(with_blob(other_format), "it is in format 7", "reads format 1", "help: compile the model again")
 

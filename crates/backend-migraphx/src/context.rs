@@ -152,7 +152,7 @@ mod tests {
         let head = |minor| Some(SavedHeader { format: 7, version: Version { major: 2, minor, patch: 1 } });
         assert!(check_release(head(14), Some(HERE)).is_ok());
         assert!(check_release(head(15), Some(HERE)).unwrap_err().contains("2.15.1"));
-        assert!(check_release(None, Some(HERE)).unwrap_err().contains("no program of MIGraphX"));
+        assert!(check_release(None, Some(HERE)).unwrap_err().contains("not a MIGraphX program"));
     }
 
     #[test]

@@ -151,7 +151,7 @@ mod tests {
             let error = parse(bytes).unwrap_err().to_string();
             assert!(error.contains(want), "{error}");
         };
-        wrong(b"PK\x03\x04", "no .npy file");
+        wrong(b"PK\x03\x04", "not a .npy file");
         wrong(MAGIC, "too early");
         wrong(&file("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }", &[0; 16]), "Fortran");
         wrong(&file("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }", &[0; 15]), "15 bytes");
