@@ -80,7 +80,7 @@ impl Chain {
     }
 }
 
-/// The primitives of a plan in order, as the engine made them. A convolution that was split from its epilogue for the
+/// The primitives of a plan in order, as the engine made them. A product that was split from its epilogue for the
 /// hipDNN library counts as the one step it was: both parts have the same node, while steps that were never one have
 /// two.
 pub fn prims(plan: &Plan) -> Vec<&'static str> {
@@ -94,6 +94,7 @@ pub fn prims(plan: &Plan) -> Vec<&'static str> {
         match (was_one.map(|before| &before.prim), names.last_mut()) {
             (Some(Prim::Conv(_)), Some(name)) => *name = "fused_conv",
             (Some(Prim::ConvTranspose(_)), Some(name)) => *name = "fused_conv_transpose",
+            (Some(Prim::MatMul(_)), Some(name)) => *name = "fused_matmul",
             _ => names.push(step.prim.name()),
         }
         before = Some(step);
