@@ -79,7 +79,7 @@ def at_infos(settings):
     "mode, words",
     [
         ("null_allocator", ["returned no allocator"]),
-        ("no_release_allocator", ["can't create or can't release"]),
+        ("no_release_allocator", ["creates allocators, but can't release them"]),
         ("registry_error", ["GetKernelRegistry was told to fail"]),
     ],
 )

@@ -74,7 +74,7 @@ def malformed_switches_and_numbers(folder):
     """INVALID_ARGUMENT with option, text and accepted spellings."""
     with folder.registered() as found:
         refused(found, "INVALID_ARGUMENT", "force_recompile", "maybe", "true", "disabled", force_recompile="maybe")
-        refused(found, "INVALID_ARGUMENT", "device_id", "1x", "whole number", device_id="1x")
+        refused(found, "INVALID_ARGUMENT", "device_id", "1x", "expected an integer", device_id="1x")
 
 
 @row()
