@@ -27,7 +27,7 @@ def at_infos(settings):
 
 def refused_because_missing(text, backend):
     file = f"lib{backend}-backend.so"
-    for words in (f"the backend {backend} could not be loaded", f"help: put {file} next to libamdgpu-ep", "profile=auto"):
+    for words in (f"could not load the backend {backend}", f"help: put {file} next to libamdgpu-ep", "profile=auto"):
         assert words in text, text
 
 

@@ -18,7 +18,7 @@
 //! of another is a classic failure. If the process runs with more privileges than its caller, the environment and the
 //! folder of our own library are ignored.
 //!
-//! [`rocm`] holds the names. [`Surroundings`] turns an environment into [`Candidate`]s. [`load`] opens the first usable
+//! [`rocm`] holds the names. [`Surroundings`] turns an environment into [`Candidate`]s. [`load()`] opens the first usable
 //! one, or says why each one failed.
 
 mod candidate;

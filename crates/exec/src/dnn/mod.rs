@@ -12,7 +12,7 @@
 //!    [`Offering::parted`] splits steps that hipDNN can't run as one graph but can run in parts. Then
 //!    [`Offering::offer`] returns for each step `None` (hipDNN has no such operation), a reason, or a [`DnnStep`].
 //!    Plans are cached by the step without its buffers, so a graph that occurs often is built once. Keep the reason:
-//!    `explain` shows it ([`RunBy`](crate::RunBy)).
+//!    `explain` shows it ([`RunBy`]).
 //! 3. In a run: [`DnnStep::execute`] enqueues the step on a stream. It takes the same function from buffers to
 //!    addresses as a device's own code, and [`DnnStep::workspace_bytes`] of device memory, which the next step on the
 //!    stream may reuse. Ask [`DnnStep::accepts`] first: engines require aligned addresses, and those of inputs and
