@@ -58,10 +58,7 @@ pub fn integration(context: &Context<'_>, version: &str) -> Result<Outcome> {
             pytest.env("PYTHONPATH", folder);
         }
     })?;
-    Ok(match outcome {
-        Outcome::Passed(note) => Outcome::Passed(note + &shard.note()),
-        skipped @ Outcome::Skipped(_) => skipped,
-    })
+    Ok(outcome.with(&shard.note()))
 }
 
 fn file_name(path: &Path) -> Cow<'_, str> {

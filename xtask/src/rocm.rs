@@ -114,10 +114,7 @@ pub fn drivers(context: &Context<'_>) -> Result<Outcome> {
         })?;
         ran.into_iter().collect::<Result<()>>()?;
     }
-    Ok(match userlands.outcome() {
-        Outcome::Passed(note) => Outcome::Passed(note + &shard.note()),
-        skipped @ Outcome::Skipped(_) => skipped,
-    })
+    Ok(userlands.outcome().with(&shard.note()))
 }
 
 /// Creates ONNX Runtime sessions on each userland's runtime, which finds no device.

@@ -28,6 +28,16 @@ pub enum Outcome {
     Skipped(String),
 }
 
+impl Outcome {
+    /// Appends to the note of a step that passed.
+    pub fn with(self, more: &str) -> Self {
+        match self {
+            Self::Passed(note) => Self::Passed(note + more),
+            skipped @ Self::Skipped(_) => skipped,
+        }
+    }
+}
+
 /// State that the steps share, created by the first step that needs it.
 pub struct Context<'a> {
     pub workspace: &'a Workspace,
