@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import json
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -218,6 +219,27 @@ def test_threads_capture_graphs_of_their_own(streams, monkeypatch):
                 buffers.check(seed + 100 * number, graph=number)
 
         on_threads(4, work)
+        del capturing
+
+
+@pytest.mark.since("1.26")
+@pytest.mark.environment(AMDGPU_EP_HOST_STREAMS="threads")
+def test_copies_on_another_thread_do_not_disturb_captures():
+    # A copy waits for all streams, and waiting for a stream that is being captured ends its capture.
+    with registered() as found:
+        capturing, done = Capturing(found), threading.Event()
+
+        def work(number):
+            if number == 0:
+                try:
+                    for seed in range(300):
+                        capturing.bind(3).check(seed, graph=seed)
+                finally:
+                    done.set()
+            while not done.is_set():
+                on_device(sample())
+
+        on_threads(3, work)
         del capturing
 
 

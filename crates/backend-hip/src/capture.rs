@@ -3,6 +3,9 @@
 //! ONNX Runtime repeats a run until the graph with the run's id is reported as captured. From then on it only requests
 //! replays. The first run with an id is a normal run: it makes the plans and shows which stream the thread uses. The
 //! next run is recorded. It must come from the same thread, because ONNX Runtime keeps one stream per thread.
+//!
+//! A call of another thread can interrupt a recording: drivers end a capture when its stream is waited for, and a copy
+//! on another thread waits for all streams. An interrupted run counts as a normal run, so ONNX Runtime repeats it.
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -66,6 +69,15 @@ impl Recording {
         }
         Ok(Some(capture.clone()))
     }
+
+    /// Turns an interrupted recording into a normal run. Returns false if the recording is intact.
+    pub fn abandon_interrupted(&mut self) -> bool {
+        let interrupted = self.capture.take_if(|capture| capture.is_interrupted()).is_some();
+        if interrupted {
+            self.partitions -= 1;
+        }
+        interrupted
+    }
 }
 
 impl Captures {
@@ -97,21 +109,33 @@ impl Captures {
             return Ok(());
         }
         let Some(capture) = capture else {
-            let mut state = self.lock();
-            if let (Some(stream), false) = (stream, state.graphs.contains_key(&id)) {
-                state.warm.push(Warm { thread, id, stream });
-            }
+            self.may_record_next(thread, id, stream);
             return Ok(());
         };
         // This is the last reference after the run. A failure before anything was recorded has already been reported.
         let Some(capture) = Arc::into_inner(capture).filter(|capture| !capture.is_empty()) else { return Ok(()) };
-        let stream = self.stream(capture.device())?;
-        let captured = capture.end().map_err(failed)?;
+        let replays = self.stream(capture.device())?;
+        let captured = match capture.end() {
+            Err(ExecError::Driver(error)) if error.is_capture() => {
+                tracing::debug!(target: "amdgpu_ep::run", %error, "the capture of graph {id} was interrupted");
+                self.may_record_next(thread, id, stream);
+                return Ok(());
+            }
+            ended => ended.map_err(failed)?,
+        };
         // Recorded work has not been executed yet: the first replay produces this run's outputs.
-        captured.replay(stream).map_err(failed)?;
+        captured.replay(replays).map_err(failed)?;
         tracing::debug!(target: "amdgpu_ep::run", "graph {id} is captured");
         self.lock().graphs.insert(id, Arc::new(captured));
         Ok(())
+    }
+
+    /// Lets the thread's next run with this id be recorded.
+    fn may_record_next(&self, thread: ThreadId, id: i32, stream: Option<RawStream<'static>>) {
+        let mut state = self.lock();
+        if let (Some(stream), false) = (stream, state.graphs.contains_key(&id)) {
+            state.warm.push(Warm { thread, id, stream });
+        }
     }
 
     fn stream(&self, device: &hip::Device) -> Result<&hip::Stream> {

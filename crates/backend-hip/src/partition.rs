@@ -110,7 +110,19 @@ impl Partition for DevicePartition {
             let made = context.output(at, &shape)?;
             outputs.push(made.ok_or_else(|| Error::invalid_argument(format!("output {at} is not wanted")))?);
         }
-        ffi::run(prepared, &tensors, &mut outputs, context, self.observer(), self.runs.order(&place))
+        let mut run = |place: &Place<'_>| {
+            let order = self.runs.order(place);
+            ffi::run(prepared.clone(), &tensors, &mut outputs, context, self.observer(), order)
+        };
+        match run(&place) {
+            Err(error) if self.runs.abandon_interrupted() => {
+                let error = error.message();
+                tracing::debug!(target: "amdgpu_ep::run", error, "a capture was interrupted, so the run is not captured");
+                drop(place);
+                run(&self.runs.place(context)?)
+            }
+            done => done,
+        }
     }
 }
 

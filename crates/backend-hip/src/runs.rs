@@ -116,6 +116,14 @@ impl Runs {
         }
     }
 
+    /// Turns this thread's run into a normal one if its recording was interrupted.
+    pub fn abandon_interrupted(&self) -> bool {
+        let thread = ThreadId::current();
+        let mut open = self.lock();
+        let run = open.iter_mut().find(|run| run.thread == thread);
+        run.and_then(|run| run.recording.as_mut()).is_some_and(Recording::abandon_interrupted)
+    }
+
     /// The engine's `Order` for a place.
     pub fn order<'a>(&'a self, place: &'a Place<'a>) -> Order<'a> {
         match place {

@@ -1,7 +1,7 @@
 //! Runs that are recorded once and then replayed.
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hip::{CaptureMode, RecordedFn};
+use hip::{CaptureMode, CaptureStatus, RecordedFn};
 
 use crate::{ExecError, recorded};
 
@@ -57,6 +57,12 @@ impl Capture {
     /// The stream being recorded.
     pub fn stream(&self) -> hip::RawStream<'_> {
         self.stream
+    }
+
+    /// True if the recording was ended from outside: another thread called something that the driver does not allow
+    /// while this stream is captured.
+    pub fn is_interrupted(&self) -> bool {
+        self.device.capture_status(self.stream).is_ok_and(|status| status != CaptureStatus::Active)
     }
 
     /// The number of recorded runs. A run that alternates between hipDNN and the host counts once per piece.

@@ -164,12 +164,20 @@ fn a_running_prompt_is_cancelled_from_another_thread() {
     let canceller = generator.canceller();
     let stopped = std::thread::scope(|scope| {
         scope.spawn(move || canceller.cancel());
-        // Whenever the cancellation arrives, the generation stops once and can then continue.
-        (0..200).find(|_| matches!(generator.step(), Err(Error::Cancelled)))
+        // Whenever the cancellation arrives, the generation stops once and can then continue. A thread that starts
+        // late may find it finished.
+        loop {
+            match generator.step() {
+                Err(Error::Cancelled) => break true,
+                step => drop(step.unwrap()),
+            }
+            if generator.finish(0).is_some() {
+                break false;
+            }
+        }
     });
     let tokens = generator.tokens(0).to_vec();
-    assert!(stopped.is_some() || generator.finish(0).is_some());
-    if generator.finish(0).is_none() {
+    if stopped {
         assert_eq!(steps(&mut generator, 4), tiny.reference(&tokens, 4));
     }
 }
