@@ -1,7 +1,7 @@
 //! The execution provider of one session.
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Instant};
 
-use exec::{Device, Input, Planned, Program, Settings};
+use exec::{CompiledPartition, Device, Input, Planned, Settings};
 use ort_ep::{
     Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, GraphCapture, Profiling, Result, declined,
     saved::Save,
@@ -98,26 +98,26 @@ impl CompiledModels for HipEp {
 impl HipEp {
     /// Plans a partition with fixed shapes now if planning is slow on this device, so that the first run does not pay
     /// for it. A session that only compiles a model makes no plan. Errors are reported by the first run.
-    fn plan_ahead(&self, program: &Program, shapes: &[Vec<usize>]) {
+    fn plan_ahead(&self, compiled: &CompiledPartition, shapes: &[Vec<usize>]) {
         if !self.device.plans_ahead() || self.save.is_some() {
             return;
         }
         let inputs: Vec<_> = shapes.iter().map(|shape| Input { shape, value: None }).collect();
-        if let Err(error) = program.plan(&inputs) {
+        if let Err(error) = compiled.plan(&inputs) {
             tracing::debug!(target: "amdgpu_ep::compile", %error, "no plan could be made before the first run");
         }
     }
 
     /// The shapes of a partition's inputs, if the model fixes all of them and no shape depends on an input's value.
-    fn fixed_shapes(program: &Program, partition: &FusedPartition<'_>) -> Result<Option<Vec<Vec<usize>>>> {
+    fn fixed_shapes(compiled: &CompiledPartition, partition: &FusedPartition<'_>) -> Result<Option<Vec<Vec<usize>>>> {
         let mut known = HashMap::new();
         for value in partition.node.inputs()?.into_iter().flatten() {
             if let Some(shape) = convert::value_shape(value)? {
                 known.insert(value.name()?.to_owned(), shape);
             }
         }
-        let graph = program.graph();
-        let shapes = graph.inputs().iter().enumerate().map(|(at, id)| match program.needs_value(at) {
+        let graph = compiled.graph();
+        let shapes = graph.inputs().iter().enumerate().map(|(at, id)| match compiled.needs_value(at) {
             true => None,
             false => known.get(&graph.value(*id).name).cloned(),
         });
@@ -136,14 +136,14 @@ impl HipEp {
         self.tuning.mark(&mut graph);
         let (name, imported) = (partition.node.name()?, start.elapsed());
         let settings = Settings { planned: Some(self.planned(name)), ..self.tuning.settings(name) };
-        let program = Program::with(graph, &*self.device, settings);
-        let program = program.map_err(|error| status::of(&error))?;
+        let compiled = CompiledPartition::with(graph, &*self.device, settings);
+        let compiled = compiled.map_err(|error| status::of(&error))?;
         if let Some(explain) = &self.explain {
-            explain.record_passes(name, program.fired());
+            explain.record_passes(name, compiled.fired());
         }
         let passed = start.elapsed() - imported;
-        let shapes = Self::fixed_shapes(&program, partition)?;
-        shapes.iter().for_each(|shapes| self.plan_ahead(&program, shapes));
+        let shapes = Self::fixed_shapes(&compiled, partition)?;
+        shapes.iter().for_each(|shapes| self.plan_ahead(&compiled, shapes));
         let (took, planned) = (start.elapsed(), start.elapsed() - imported - passed);
         tracing::debug!(
             target: "amdgpu_ep::compile",
@@ -154,7 +154,7 @@ impl HipEp {
             timed: self.timed.clone().map(|runs| (runs, name.into())),
             peak: self.device.peak(),
         };
-        let partition = DevicePartition::new(program, shapes.is_some(), self.runs.clone(), watched);
+        let partition = DevicePartition::new(compiled, shapes.is_some(), self.runs.clone(), watched);
         Ok(Compiled { partition: Box::new(partition), context_node })
     }
 

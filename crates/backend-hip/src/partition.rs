@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use exec::{Input, Observer, Peak, Program, RunBy};
+use exec::{CompiledPartition, Input, Observer, Peak, RunBy};
 use graph::{Graph, Step};
 use ort_ep::{
     Error, Partition, Result,
@@ -26,7 +26,7 @@ pub(crate) type PerValue<T> = SmallVec<[T; 8]>;
 
 /// A partition on a device.
 pub(crate) struct DevicePartition {
-    program: Program,
+    compiled: CompiledPartition,
     /// True if shapes depend on the values of some inputs.
     reads_values: bool,
     /// True if the model fixes all shapes, so that none depends on the request.
@@ -46,13 +46,13 @@ pub(crate) struct Watched {
 }
 
 impl DevicePartition {
-    pub fn new(program: Program, is_fixed: bool, runs: Arc<Runs>, watched: Watched) -> Self {
-        let reads_values = (0..program.inputs()).any(|at| program.needs_value(at));
-        Self { program, reads_values, is_fixed, runs, watched }
+    pub fn new(compiled: CompiledPartition, is_fixed: bool, runs: Arc<Runs>, watched: Watched) -> Self {
+        let reads_values = (0..compiled.inputs()).any(|at| compiled.needs_value(at));
+        Self { compiled, reads_values, is_fixed, runs, watched }
     }
 
     fn inputs<'a>(&self, context: &KernelContext<'a>) -> Result<PerValue<Tensor<'a>>> {
-        (0..self.program.inputs())
+        (0..self.compiled.inputs())
             .map(|at| context.input(at)?.ok_or_else(|| Error::invalid_argument(format!("input {at} is missing"))))
             .collect()
     }
@@ -66,9 +66,9 @@ impl DevicePartition {
                 device.stream_synchronize(*stream).map_err(|error| status::of_driver(&error))
             }
             Place::Capture(_) => {
-                let graph = self.program.graph();
+                let graph = self.compiled.graph();
                 let mut inputs = graph.inputs().iter().enumerate();
-                let named = inputs.find(|(at, _)| self.program.needs_value(*at)).map(|(_, id)| &graph.value(*id).name);
+                let named = inputs.find(|(at, _)| self.compiled.needs_value(*at)).map(|(_, id)| &graph.value(*id).name);
                 let name = named.map_or("", String::as_str);
                 Err(Error::invalid_argument(format!(
                     "the run can't be captured: the values of input {name:?} determine shapes, and a replay does not read them\n  help: make {name:?} a constant of the model, or leave ep.hip.graph_capture unset"
@@ -83,7 +83,7 @@ impl DevicePartition {
             return None;
         }
         let timed = self.watched.timed.as_ref().map(|(runs, partition)| TimedRun::new(runs, partition));
-        Some(Arc::new(Watch { graph: self.program.graph(), recorders, timed, peak: self.watched.peak }))
+        Some(Arc::new(Watch { graph: self.compiled.graph(), recorders, timed, peak: self.watched.peak }))
     }
 }
 
@@ -99,11 +99,11 @@ impl Partition for DevicePartition {
         }
         let mut values: PerValue<Option<Cow<'_, [u8]>>> = SmallVec::with_capacity(tensors.len());
         for (at, tensor) in tensors.iter().enumerate() {
-            values.push(self.program.needs_value(at).then(|| ffi::value(tensor, &place)).transpose()?);
+            values.push(self.compiled.needs_value(at).then(|| ffi::value(tensor, &place)).transpose()?);
         }
         let inputs = shapes.iter().zip(&values).map(|(shape, value)| Input { shape, value: value.as_deref() });
         let inputs: PerValue<Input<'_>> = inputs.collect();
-        let prepared = self.program.plan(&inputs).map_err(|error| status::of_plan(&error, self.is_fixed))?;
+        let prepared = self.compiled.plan(&inputs).map_err(|error| status::of_plan(&error, self.is_fixed))?;
         let mut outputs = PerValue::new();
         for (at, output) in prepared.plan().outputs.iter().enumerate() {
             let shape: PerValue<i64> = output.shape.iter().map(|&extent| extent as i64).collect();

@@ -165,7 +165,7 @@ mod tests {
         thread,
     };
 
-    use exec::{Input, Prepared, Program, Run, Serial, host::HostDevice};
+    use exec::{CompiledPartition, Input, Prepared, Run, Serial, host::HostDevice};
     use graph::{
         DType, Node, Tensor,
         ops::{self, Attributes, InputInfo, NodeInfo},
@@ -203,9 +203,9 @@ mod tests {
             graph.add_node(Node { name: "lookup".into(), op, inputs: inputs_of_node, outputs });
             graph.set_inputs(inputs);
             graph.set_outputs(vec![out]);
-            let program = Program::new(graph, &HostDevice::new()).unwrap();
+            let compiled = CompiledPartition::new(graph, &HostDevice::new()).unwrap();
             let shapes = given.each_ref().map(|tensor| Input { shape: tensor.shape(), value: None });
-            let prepared = program.plan(&shapes).unwrap();
+            let prepared = compiled.plan(&shapes).unwrap();
             Self { prepared, given, out: [0.0] }
         }
 

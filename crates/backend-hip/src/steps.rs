@@ -57,7 +57,7 @@ fn measured(tuned: &TunedStep) -> String {
 #[cfg(test)]
 mod tests {
     use exec::{
-        Input, Program,
+        CompiledPartition, Input,
         dnn::{Libraries, Mode},
         host::HostDevice,
     };
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     /// A Conv or a Softmax.
-    fn program(op_type: &str, ranks: &[usize], device: &HostDevice) -> Program {
+    fn compiled(op_type: &str, ranks: &[usize], device: &HostDevice) -> CompiledPartition {
         let info = |&rank: &usize| Some(InputInfo { dtype: DType::F32, rank: Some(rank), constant: None });
         let infos: Vec<_> = ranks.iter().map(info).collect();
         let node = NodeInfo {
@@ -88,18 +88,18 @@ mod tests {
         graph.add_node(Node { name: "a \"node\"".into(), op, inputs: given, outputs: vec![Some(out)] });
         graph.set_inputs(inputs);
         graph.set_outputs(vec![out]);
-        Program::new(graph, device).unwrap()
+        CompiledPartition::new(graph, device).unwrap()
     }
 
     #[test]
     fn a_step_of_hipdnn_names_the_engine() {
         let driver = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
         let offering = Libraries::default().offering(&driver, Mode::On).unwrap();
-        let program = program("Conv", &[3, 3], &HostDevice::new().with_dnn(offering));
+        let compiled = compiled("Conv", &[3, 3], &HostDevice::new().with_dnn(offering));
         let shapes: [&[usize]; 2] = [&[1, 1, 4], &[2, 1, 1]];
-        let prepared = program.plan(&shapes.map(|shape| Input { shape, value: None })).unwrap();
+        let prepared = compiled.plan(&shapes.map(|shape| Input { shape, value: None })).unwrap();
         assert_eq!(
-            line("p", &program.graph(), &*prepared),
+            line("p", &compiled.graph(), &*prepared),
             "{\"partition\":\"p\",\"steps\":[{\"node\":\"a \\\"node\\\"\",\"op\":\"Conv\",\"step\":\"conv\",\"run_by\":\"hipDNN: HOST_CPU_ENGINE\",\"reason\":null,\"tuned\":null}]}\n"
         );
         assert_eq!(summary(&*prepared), "1 steps, 1 by hipDNN (HOST_CPU_ENGINE)");
@@ -109,19 +109,19 @@ mod tests {
     fn a_graph_of_several_operations_says_how_many() {
         let driver = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
         let offering = Libraries::default().offering(&driver, Mode::On).unwrap();
-        let program = program("Conv", &[3, 3, 1], &HostDevice::new().with_dnn(offering));
+        let compiled = compiled("Conv", &[3, 3, 1], &HostDevice::new().with_dnn(offering));
         let shapes: [&[usize]; 3] = [&[1, 1, 4], &[2, 1, 1], &[2]];
-        let prepared = program.plan(&shapes.map(|shape| Input { shape, value: None })).unwrap();
-        let line = line("p", &program.graph(), &*prepared);
+        let prepared = compiled.plan(&shapes.map(|shape| Input { shape, value: None })).unwrap();
+        let line = line("p", &compiled.graph(), &*prepared);
         assert!(line.contains("\"run_by\":\"hipDNN: HOST_CPU_ENGINE, 2 operations\",\"reason\":null"), "{line}");
         assert_eq!(summary(&*prepared), "1 steps, 1 by hipDNN (HOST_CPU_ENGINE, 2 operations)");
     }
 
     #[test]
     fn without_hipdnn_every_step_is_our_own() {
-        let program = program("Softmax", &[2], &HostDevice::new());
-        let prepared = program.plan(&[Input { shape: &[2, 3], value: None }]).unwrap();
+        let compiled = compiled("Softmax", &[2], &HostDevice::new());
+        let prepared = compiled.plan(&[Input { shape: &[2, 3], value: None }]).unwrap();
         assert_eq!(summary(&*prepared), "1 steps, 1 by our own code");
-        assert!(line("p", &program.graph(), &*prepared).contains("\"run_by\":\"own: softmax\",\"reason\":null"));
+        assert!(line("p", &compiled.graph(), &*prepared).contains("\"run_by\":\"own: softmax\",\"reason\":null"));
     }
 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use exec::{
-    Input, Order, Pool, Prepared, Program, Run,
+    CompiledPartition, Input, Order, Pool, Prepared, Run,
     dnn::{Libraries, Mode},
     host::HostDevice,
 };
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let inputs = [&shapes[0], &shapes[1]].map(|shape| Input { shape, value: None });
         let mut plans = Vec::new();
         for device in &devices {
-            plans.push(Program::new(graph.clone(), device)?.plan(&inputs)?);
+            plans.push(CompiledPartition::new(graph.clone(), device)?.plan(&inputs)?);
         }
         let memory = shapes.each_ref().map(|shape| vec![0.5f32; shape.iter().product()]);
         let mut times = [Vec::new(), Vec::new()];

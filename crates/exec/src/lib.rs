@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | [`Device`] | a device: which operators it has code for, and loading a partition |
-//! | [`Program`] | a partition on a device, with its plans so far, one for each set of input shapes |
+//! | [`CompiledPartition`] | a partition on a device, with its plans so far, one for each set of input shapes |
 //! | [`Prepared`] | a plan that is ready; its runs are ordered with other work by an [`Order`] |
 //! | [`Ledger`] | outcomes of queued runs |
 //! | [`Capture`], [`Captured`] | a run that is recorded once and replayed on the same memory |
@@ -14,6 +14,7 @@
 mod assignment;
 mod cache;
 mod capture;
+mod compiled_partition;
 mod device;
 pub mod dnn;
 mod error;
@@ -21,17 +22,16 @@ pub mod gpu;
 pub mod host;
 mod ledger;
 pub mod memory;
-mod program;
 mod recorded;
 mod thread_id;
 
 pub use cache::Lru;
 pub use capture::{Capture, Captured};
+pub use compiled_partition::{CompiledPartition, Input, Planned, Settings, Watcher};
 pub use device::{Device, Loaded, Observer, Order, Prepared, Run, RunBy, TunedStep};
 pub use error::ExecError;
 pub use hip::ErrorKind;
 pub use host_ops::{Parallel, Pool, Serial};
 pub use kernels::Peak;
 pub use ledger::Ledger;
-pub use program::{Input, Planned, Program, Settings, Watcher};
 pub use thread_id::ThreadId;

@@ -10,7 +10,7 @@ use std::{
 
 use common::{Case, random, tensor};
 use exec::{
-    Input, Ledger, Order, Program, Run, Serial,
+    CompiledPartition, Input, Ledger, Order, Run, Serial,
     gpu::{GpuSettings, GraphMode},
     host::HostDevice,
 };
@@ -42,7 +42,7 @@ static ALLOCATOR: Counting = Counting;
 /// Allocations of the third run, including the plan lookup.
 fn allocations(case: &Case) -> usize {
     let (graph, given) = case.graph().unwrap();
-    let program = Program::new(graph, &HostDevice::new()).unwrap();
+    let program = CompiledPartition::new(graph, &HostDevice::new()).unwrap();
     let inputs: Vec<_> = given
         .iter()
         .enumerate()
@@ -75,7 +75,7 @@ fn floats(shape: &[usize], seed: u64) -> Tensor {
 fn allocations_on_a_gpu(case: &Case, graphs: GraphMode) -> usize {
     let gpu = common::device::simulated("gfx1100").with(GpuSettings { graphs, ..GpuSettings::default() });
     let (graph, given) = case.graph().unwrap();
-    let program = Program::new(graph, &gpu).unwrap();
+    let program = CompiledPartition::new(graph, &gpu).unwrap();
     let inputs: Vec<_> = given.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
     let sources: Vec<_> = given.iter().map(|tensor| tensor.bytes().as_ptr()).collect();
     let mut made = vec![0u128; 1024];

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use build::Build;
 use common::{assert_close, numbers, random, tensor};
 use exec::{
-    Device, ExecError, Input, Loaded, Program, Settings,
-    host::{HostDevice, run_program},
+    CompiledPartition, Device, ExecError, Input, Loaded, Settings,
+    host::{HostDevice, run_partition},
 };
 use graph::{DType, Declined, Graph, Op, Prim, Tensor, ops::Attribute, pass::Selection};
 
@@ -64,13 +64,13 @@ fn network() -> Graph {
 #[test]
 fn a_network_gives_the_same_either_way() {
     let x = floats(&[2, 3, 5, 5], 7);
-    let plain = Program::new(network(), &HostDevice::new()).unwrap();
-    let wanted = run_program(&plain, std::slice::from_ref(&x)).unwrap();
+    let plain = CompiledPartition::new(network(), &HostDevice::new()).unwrap();
+    let wanted = run_partition(&plain, std::slice::from_ref(&x)).unwrap();
     // The host stores whole rows of a fused product, so products are not fused here.
     let (passes, _) = Selection::without("epilogues");
     let settings = Settings { passes, ..Settings::default() };
-    let turned = Program::with(network(), &Turned(HostDevice::new()), settings).unwrap();
-    let found = run_program(&turned, std::slice::from_ref(&x)).unwrap();
+    let turned = CompiledPartition::with(network(), &Turned(HostDevice::new()), settings).unwrap();
+    let found = run_partition(&turned, std::slice::from_ref(&x)).unwrap();
     for (found, wanted) in found.iter().zip(&wanted) {
         assert_close(&numbers(found), &numbers(wanted), 1e-5);
     }
@@ -92,7 +92,7 @@ fn a_network_gives_the_same_either_way() {
 fn the_layout_can_be_switched_off() {
     let (passes, _) = Selection::without("channels-last");
     let settings = Settings { passes, ..Settings::default() };
-    let turned = Program::with(network(), &Turned(HostDevice::new()), settings).unwrap();
+    let turned = CompiledPartition::with(network(), &Turned(HostDevice::new()), settings).unwrap();
     let plan = turned.plan(&[Input { shape: &[2, 3, 5, 5], value: None }]).unwrap();
     assert!(plan.plan().steps.iter().flat_map(|step| &step.outputs).all(graph::View::is_dense));
 }

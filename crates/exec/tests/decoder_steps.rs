@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use build::Build;
 use common::{assert_close, device, numbers, random, tensor};
 use exec::{
-    Device, Input, Prepared, Program, RunBy, Settings,
-    host::{HostDevice, run_program},
+    CompiledPartition, Device, Input, Prepared, RunBy, Settings,
+    host::{HostDevice, run_partition},
 };
 use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
 use kernels::Arch;
@@ -90,9 +90,9 @@ fn plan_on(
     passes: Selection,
     rows: usize,
     widths: &[usize],
-) -> (Program, Arc<dyn Prepared>, Vec<Tensor>) {
+) -> (CompiledPartition, Arc<dyn Prepared>, Vec<Tensor>) {
     let settings = Settings { passes, ..Settings::default() };
-    let program = Program::with(graph.clone(), device, settings).unwrap();
+    let program = CompiledPartition::with(graph.clone(), device, settings).unwrap();
     let cache = [BATCH, SHARED, TOTAL, SIZE];
     let places: Vec<f64> = (0..BATCH * rows).map(|at| (at * 7 % TOTAL) as f64).collect();
     let mut inputs = vec![
@@ -120,7 +120,7 @@ fn run_on(
     for (at, step) in steps.iter().enumerate().filter(|_| device.name() != "host") {
         assert!(!matches!(plan.run_by(at), RunBy::Host { .. }), "{step}: {:?}", plan.run_by(at));
     }
-    (steps, run_program(&program, &inputs).unwrap())
+    (steps, run_partition(&program, &inputs).unwrap())
 }
 
 const KEYS: usize = SHARED * SIZE;

@@ -12,9 +12,9 @@ use std::{process::Command, sync::Arc};
 use build::Build;
 use common::{Case, assert_close, numbers, random, tensor};
 use exec::{
-    Program,
+    CompiledPartition,
     gpu::GpuSettings,
-    host::{HostDevice, run_program},
+    host::{HostDevice, run_partition},
 };
 use graph::{DType, Graph, Tensor, ops::Attribute};
 
@@ -52,15 +52,15 @@ impl Partition {
     fn check(&self) {
         let settings = GpuSettings { dnn: Some(Arc::new(dnn::offering())), ..GpuSettings::default() };
         let gpu = common::device::simulated("gfx1100").with(settings);
-        let without = Program::new(self.graph.clone(), &HostDevice::new()).unwrap();
-        let wanted = run_program(&without, &self.given).unwrap();
+        let without = CompiledPartition::new(self.graph.clone(), &HostDevice::new()).unwrap();
+        let wanted = run_partition(&without, &self.given).unwrap();
         let devices: [&dyn exec::Device; 2] = [&dnn::device(), &gpu];
         for device in devices {
-            let with = Program::new(self.graph.clone(), device).unwrap();
+            let with = CompiledPartition::new(self.graph.clone(), device).unwrap();
             let tolerance = if wanted[0].dtype() == DType::F16 { 1e-2 } else { 1e-4 };
             // The second run reuses the memory between parts.
             for _ in 0..2 {
-                let found = run_program(&with, &self.given).unwrap();
+                let found = run_partition(&with, &self.given).unwrap();
                 assert_close(&numbers(&found[0]), &numbers(&wanted[0]), tolerance);
             }
             assert_eq!(dnn::run_by(&with, &self.given), self.wanted);

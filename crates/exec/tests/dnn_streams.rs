@@ -16,8 +16,8 @@ use build::Build;
 use common::{assert_close, numbers, random, tensor};
 use dnn::driver;
 use exec::{
-    Capture, Device, ExecError, Input, Ledger, Observer, Order, Prepared, Program, Run, RunBy, Serial,
-    host::{HostDevice, run_program},
+    Capture, CompiledPartition, Device, ExecError, Input, Ledger, Observer, Order, Prepared, Run, RunBy, Serial,
+    host::{HostDevice, run_partition},
 };
 use graph::{DType, Graph, Step};
 
@@ -54,7 +54,7 @@ fn failing() -> Graph {
 }
 
 fn prepared(graph: &Graph, device: &dyn Device) -> Arc<dyn Prepared> {
-    let program = Program::new(graph.clone(), device).unwrap();
+    let program = CompiledPartition::new(graph.clone(), device).unwrap();
     let shapes: [&[usize]; 2] = [&SHAPE, &[ROWS.len()]];
     let inputs = shapes.map(|shape| Input { shape, value: None });
     program.plan(&inputs[..graph.inputs().len()]).unwrap()
@@ -90,8 +90,8 @@ impl Memory {
     /// Compares with the result of our own code.
     fn check(&self, graph: &Graph) {
         let given: Vec<f64> = self.x.iter().map(|&value| value.into()).collect();
-        let program = Program::new(graph.clone(), &HostDevice::new()).unwrap();
-        let wanted = run_program(&program, &[tensor(DType::F32, &SHAPE, &given)]).unwrap();
+        let program = CompiledPartition::new(graph.clone(), &HostDevice::new()).unwrap();
+        let wanted = run_partition(&program, &[tensor(DType::F32, &SHAPE, &given)]).unwrap();
         let found: Vec<f64> = self.y[self.first..][..SIDE * SIDE].iter().map(|&value| value.into()).collect();
         assert_close(&found, &numbers(&wanted[0]), 1e-5);
     }

@@ -1,6 +1,6 @@
 //! Checks that work on constants is done once for all shapes.
 #![allow(clippy::unwrap_used)]
-use exec::{Input, Program, host::HostDevice};
+use exec::{CompiledPartition, Input, host::HostDevice};
 use graph::{
     DType, Graph, Node, Plan, Tensor, ValueId,
     ops::{self, Attributes, InputInfo, NodeInfo},
@@ -29,7 +29,7 @@ fn add(graph: &mut Graph, op_type: &str, inputs: &[ValueId]) -> ValueId {
 }
 
 /// `x · exp(weight)`, with a weight too large for the planner to evaluate.
-fn program() -> Program {
+fn program() -> CompiledPartition {
     let mut graph = Graph::new();
     let x = graph.add_value("x", DType::F32, None);
     graph.set_inputs(vec![x]);
@@ -38,7 +38,7 @@ fn program() -> Program {
     let exp = add(&mut graph, "Exp", &[weight]);
     let out = add(&mut graph, "MatMul", &[x, exp]);
     graph.set_outputs(vec![out]);
-    Program::new(graph, &HostDevice::new()).unwrap()
+    CompiledPartition::new(graph, &HostDevice::new()).unwrap()
 }
 
 fn folded(plan: &Plan) -> &Tensor {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use build::Build;
 use common::{assert_close, numbers, random, tensor};
 use exec::{
-    Device, ExecError, Input, Loaded, Program, Settings,
-    host::{HostDevice, run_program},
+    CompiledPartition, Device, ExecError, Input, Loaded, Settings,
+    host::{HostDevice, run_partition},
 };
 use graph::{DType, Declined, Graph, Op, Prim, Tensor, ops::Attribute, pass::Selection};
 
@@ -44,10 +44,10 @@ fn floats(shape: &[usize], seed: u64) -> Tensor {
 
 /// Runs a graph on both devices, compares the results, and returns the steps of the device with fused attention.
 fn compare(graph: impl Fn() -> Graph, inputs: &[Tensor]) -> Vec<graph::Step> {
-    let plain = Program::new(graph(), &HostDevice::new()).unwrap();
-    let wanted = run_program(&plain, inputs).unwrap();
-    let whole = Program::new(graph(), &Whole(HostDevice::new())).unwrap();
-    let found = run_program(&whole, inputs).unwrap();
+    let plain = CompiledPartition::new(graph(), &HostDevice::new()).unwrap();
+    let wanted = run_partition(&plain, inputs).unwrap();
+    let whole = CompiledPartition::new(graph(), &Whole(HostDevice::new())).unwrap();
+    let found = run_partition(&whole, inputs).unwrap();
     for (found, wanted) in found.iter().zip(&wanted) {
         assert_close(&numbers(found), &numbers(wanted), 1e-5);
     }
@@ -125,9 +125,9 @@ fn heads_are_read_and_stored_where_they_lie() {
     for batch in [1, BATCH] {
         let shape = [batch, 5, 16];
         let x = tensor(DType::F16, &shape, &random(shape.iter().product(), 9));
-        let plain = Program::new(encoder(), &HostDevice::new()).unwrap();
-        let whole = Program::new(encoder(), &Whole(HostDevice::new())).unwrap();
-        let made = [&plain, &whole].map(|program| run_program(program, std::slice::from_ref(&x)).unwrap());
+        let plain = CompiledPartition::new(encoder(), &HostDevice::new()).unwrap();
+        let whole = CompiledPartition::new(encoder(), &Whole(HostDevice::new())).unwrap();
+        let made = [&plain, &whole].map(|program| run_partition(program, std::slice::from_ref(&x)).unwrap());
         assert_close(&numbers(&made[1][0]), &numbers(&made[0][0]), 4e-3);
         let plan = whole.plan(&[Input { shape: &shape, value: None }]).unwrap();
         let steps: Vec<&str> = plan.plan().steps.iter().map(|step| step.prim.name()).collect();
@@ -169,7 +169,7 @@ fn products_that_are_not_stored_are_not_rounded() {
     let scores = build.node("MatMul", &[q, k]);
     let weights = build.with("Softmax", &[scores], &[("axis", Attribute::Int(-1))]);
     let result = build.node("MatMul", &[weights, v]);
-    let program = Program::new(build.outputs(&[result]), &Whole(HostDevice::new())).unwrap();
+    let program = CompiledPartition::new(build.outputs(&[result]), &Whole(HostDevice::new())).unwrap();
     let shapes = [[1, 3, 4], [1, 4, 5], [1, 5, 4]];
     let plan = program.plan(&shapes.each_ref().map(|shape| Input { shape, value: None })).unwrap();
     let Prim::Attention(attention) = &plan.plan().steps[0].prim else { panic!("{:?}", plan.plan().steps) };
@@ -195,7 +195,7 @@ fn scores_that_others_read_stay() {
 fn the_step_can_be_switched_off() {
     let (passes, _) = Selection::without("fused-attention");
     let settings = Settings { passes, ..Settings::default() };
-    let whole = Program::with(spelled_out(), &Whole(HostDevice::new()), settings).unwrap();
+    let whole = CompiledPartition::with(spelled_out(), &Whole(HostDevice::new()), settings).unwrap();
     let shapes = [[BATCH, 3, 5, 4], [BATCH, 3, TOTAL, 4], [BATCH, 3, TOTAL, 6], [BATCH, 1, 1, TOTAL]];
     let inputs: Vec<Input<'_>> = shapes.iter().map(|shape| Input { shape, value: None }).collect();
     let plan = whole.plan(&inputs).unwrap();

@@ -10,8 +10,8 @@ use std::sync::Mutex;
 use build::Build;
 use common::{assert_close, device, numbers, random, tensor};
 use exec::{
-    Device, Input, Program, RunBy, Settings,
-    host::{HostDevice, run_program},
+    CompiledPartition, Device, Input, RunBy, Settings,
+    host::{HostDevice, run_partition},
 };
 use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
 
@@ -67,13 +67,13 @@ fn graph(case: Case) -> Graph {
 fn run(device: &dyn Device, graph: &Graph, off: &str, x: &Tensor) -> (Vec<f64>, Vec<&'static str>) {
     let (passes, unknown) = Selection::without(off);
     assert!(unknown.is_empty());
-    let program = Program::with(graph.clone(), device, Settings { passes, ..Settings::default() }).unwrap();
+    let program = CompiledPartition::with(graph.clone(), device, Settings { passes, ..Settings::default() }).unwrap();
     let plan = program.plan(&[Input { shape: x.shape(), value: None }]).unwrap();
     let steps: Vec<&str> = plan.plan().steps.iter().map(|step| step.prim.name()).collect();
     for at in (0..steps.len()).filter(|_| device.name() != "host") {
         assert!(!matches!(plan.run_by(at), RunBy::Host { .. }), "{}: {:?}", steps[at], plan.run_by(at));
     }
-    (numbers(&run_program(&program, std::slice::from_ref(x)).unwrap()[0]), steps)
+    (numbers(&run_partition(&program, std::slice::from_ref(x)).unwrap()[0]), steps)
 }
 
 #[test]

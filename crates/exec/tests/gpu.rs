@@ -13,7 +13,7 @@ use std::{
 
 use common::{Case, random};
 use exec::{
-    Capture, ExecError, Input, Ledger, Order, Program, Run, RunBy, Serial,
+    Capture, CompiledPartition, ExecError, Input, Ledger, Order, Run, RunBy, Serial,
     gpu::{GpuDevice, GpuSettings, GraphMode},
 };
 use graph::{DType, Tensor, ops::Attribute};
@@ -136,7 +136,7 @@ fn threads_and_streams_do_not_share_memory_that_is_in_use() {
     // A softmax over an outer axis, which keeps a value between the steps.
     let inputs = vec![common::tensor(DType::F32, &[1, 40], &[0.0; 40])];
     let case = Case::new("Softmax", 13, inputs, &[DType::F32]).attribute("axis", Attribute::Int(0));
-    let program = Program::new(case.graph().unwrap().0, &gpu).unwrap();
+    let program = CompiledPartition::new(case.graph().unwrap().0, &gpu).unwrap();
     thread::scope(|scope| {
         for seed in 0..4usize {
             let (gpu, program, ledger) = (&gpu, &program, &ledger);
@@ -167,7 +167,7 @@ fn threads_and_streams_do_not_share_memory_that_is_in_use() {
 fn operands_that_are_not_aligned_to_packs_are_copied() {
     let gpu = gpu();
     let inputs = vec![common::tensor(DType::F32, &[64], &[0.0; 64])];
-    let program = Program::new(Case::new("Neg", 13, inputs, &[DType::F32]).graph().unwrap().0, &gpu).unwrap();
+    let program = CompiledPartition::new(Case::new("Neg", 13, inputs, &[DType::F32]).graph().unwrap().0, &gpu).unwrap();
     let prepared = program.plan(&[Input { shape: &[64], value: None }]).unwrap();
     for offset in 1..4usize {
         let x: Vec<f32> = (0..68).map(|at| at as f32).collect();
@@ -205,10 +205,10 @@ fn a_step_whose_kernel_does_not_compile_runs_on_the_host() {
     let gpu = GpuDevice::new(driver.devices().unwrap().remove(0), Arch::new("gfx1100", 4), compiler);
     let x = common::tensor(DType::F32, &[4, 9], &random(36, 1));
     let (graph, given) = Case::new("Softmax", 13, vec![x], &[DType::F32]).graph().unwrap();
-    let program = Program::new(graph.clone(), &gpu).unwrap();
+    let program = CompiledPartition::new(graph.clone(), &gpu).unwrap();
     let prepared = program.plan(&[Input { shape: &[4, 9], value: None }]).unwrap();
     assert!(matches!(prepared.run_by(0), RunBy::Host { why } if why.contains("refused by the test")));
-    let found: Vec<Tensor> = exec::host::run_program(&program, &given).unwrap();
+    let found: Vec<Tensor> = exec::host::run_partition(&program, &given).unwrap();
     let wanted = exec::host::run_once(graph, &given).unwrap();
     assert_eq!(found, wanted);
     let (stream, given) = (gpu.device().stream().unwrap(), given[0].bytes().as_ptr());

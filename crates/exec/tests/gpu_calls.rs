@@ -8,7 +8,7 @@ mod common;
 use std::{fs, path::Path, sync::Arc};
 
 use common::Case;
-use exec::{ExecError, Input, Ledger, Order, Program, Run, Serial};
+use exec::{CompiledPartition, ExecError, Input, Ledger, Order, Run, Serial};
 use graph::DType;
 use lookup::{Lookup, Memory, gpu};
 
@@ -60,7 +60,7 @@ fn a_warm_run_is_one_launch_and_one_mark() {
     // Runs that report no faults are waited for too: a lost device is noticed at their end.
     let (x, mut y) = ([-1.0_f32, 2.0, -3.0, 4.0], [0.0_f32; 4]);
     let case = Case::new("Relu", 14, vec![common::tensor(DType::F32, &[4], &[0.0; 4])], &[DType::F32]);
-    let program = Program::new(case.graph().unwrap().0, &gpu).unwrap();
+    let program = CompiledPartition::new(case.graph().unwrap().0, &gpu).unwrap();
     let plan = program.plan(&[Input { shape: &[4], value: None }]).unwrap();
     let (inputs, outputs) = ([x.as_ptr().cast()], [y.as_mut_ptr().cast()]);
     // SAFETY: the arrays have the planned sizes and live until the work is done.

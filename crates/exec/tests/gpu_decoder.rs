@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{Case, assert_close, device, random, tensor};
-use exec::{Capture, Device, Input, Order, Prepared, Program, Run, RunBy, Serial, host::HostDevice};
+use exec::{Capture, CompiledPartition, Device, Input, Order, Prepared, Run, RunBy, Serial, host::HostDevice};
 use graph::{DType, ops::Attribute};
 
 const BATCH: usize = 2;
@@ -40,7 +40,7 @@ fn prepare(gpu: &dyn Device) -> Arc<dyn Prepared> {
         .attribute("kv_num_heads", Attribute::Int(SHARED as i64))
         .attribute("do_rotary", Attribute::Int(1));
     let (graph, inputs) = case.graph().unwrap();
-    let program = Program::new(graph, gpu).unwrap();
+    let program = CompiledPartition::new(graph, gpu).unwrap();
     let shapes: Vec<Input<'_>> = inputs.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
     program.plan(&shapes).unwrap()
 }

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use build::Build;
 use common::{assert_close, numbers, random, tensor};
 use exec::{
-    Program,
+    CompiledPartition,
     gpu::GpuSettings,
-    host::{HostDevice, run_program},
+    host::{HostDevice, run_partition},
 };
 use graph::{DType, Graph, Tensor, ops::Attribute};
 
@@ -52,12 +52,12 @@ fn a_network_runs_through_hipdnn_between_our_kernels() {
     let graph = network();
     let settings = GpuSettings { dnn: Some(Arc::new(dnn::offering())), ..GpuSettings::default() };
     let gpu = common::device::simulated("gfx1100").with(settings);
-    let on_gpu = Program::new(graph.clone(), &gpu).unwrap();
-    let on_host = Program::new(graph, &HostDevice::new()).unwrap();
+    let on_gpu = CompiledPartition::new(graph.clone(), &gpu).unwrap();
+    let on_host = CompiledPartition::new(graph, &HostDevice::new()).unwrap();
     for (batch, seed) in [(1, 8), (3, 9), (1, 10)] {
         let x = floats(&[batch, 3, 4, 4], seed);
-        let found = run_program(&on_gpu, std::slice::from_ref(&x)).unwrap();
-        let wanted = run_program(&on_host, std::slice::from_ref(&x)).unwrap();
+        let found = run_partition(&on_gpu, std::slice::from_ref(&x)).unwrap();
+        let wanted = run_partition(&on_host, std::slice::from_ref(&x)).unwrap();
         assert_close(&numbers(&found[0]), &numbers(&wanted[0]), 1e-4);
     }
     let by = dnn::run_by(&on_gpu, &[floats(&[1, 3, 4, 4], 8)]);
@@ -100,11 +100,11 @@ fn hipdnn_reads_heads_of_several_sequences_where_they_lie() {
     let settings = GpuSettings { dnn: Some(Arc::new(dnn::offering())), ..GpuSettings::default() };
     let gpu = common::device::simulated("gfx1100").with(settings);
     for heads in [1, 3] {
-        let on_gpu = Program::new(encoder(heads), &gpu).unwrap();
-        let on_host = Program::new(encoder(heads), &HostDevice::new()).unwrap();
+        let on_gpu = CompiledPartition::new(encoder(heads), &gpu).unwrap();
+        let on_host = CompiledPartition::new(encoder(heads), &HostDevice::new()).unwrap();
         for batch in [1, 2, 3] {
             let x = [floats(&[batch, 5, 16], 9)];
-            let (found, wanted) = (run_program(&on_gpu, &x).unwrap(), run_program(&on_host, &x).unwrap());
+            let (found, wanted) = (run_partition(&on_gpu, &x).unwrap(), run_partition(&on_host, &x).unwrap());
             assert_close(&numbers(&found[0]), &numbers(&wanted[0]), 1e-4);
             let by = dnn::run_by(&on_gpu, &x);
             let wanted = ["hipDNN: HOST_CPU_ENGINE, 2 operations", "hipDNN: HOST_CPU_ENGINE"];
@@ -130,8 +130,8 @@ fn a_prompt_is_hipdnns_and_the_tokens_behind_it_are_ours() {
     const DNN: &str = "hipDNN: HOST_CPU_ENGINE";
     const OWN: &str = "own: cached_attention";
     let settings = GpuSettings { dnn: Some(Arc::new(dnn::offering())), ..GpuSettings::default() };
-    let on_gpu = Program::new(decoder(), &common::device::simulated("gfx1100").with(settings)).unwrap();
-    let on_host = Program::new(decoder(), &HostDevice::new()).unwrap();
+    let on_gpu = CompiledPartition::new(decoder(), &common::device::simulated("gfx1100").with(settings)).unwrap();
+    let on_host = CompiledPartition::new(decoder(), &HostDevice::new()).unwrap();
     let mut caches = [floats(&[2, 2, 8, 16], 7), floats(&[2, 2, 8, 16], 8)];
     // The second sequence is two tokens shorter than the first and padded at its end.
     for (rows, total, by) in [(5, 5, DNN), (1, 6, OWN), (2, 8, OWN), (1, 1, DNN), (1, 2, OWN), (2, 2, DNN), (5, 5, DNN)]
@@ -141,7 +141,7 @@ fn a_prompt_is_hipdnns_and_the_tokens_behind_it_are_ours() {
         let last = total as f64 - 1.0;
         given.push(tensor(DType::I32, &[2], &[last, (last - 2.0).max(0.0)]));
         given.push(tensor(DType::I32, &[], &[total as f64]));
-        let (found, wanted) = (run_program(&on_gpu, &given).unwrap(), run_program(&on_host, &given).unwrap());
+        let (found, wanted) = (run_partition(&on_gpu, &given).unwrap(), run_partition(&on_host, &given).unwrap());
         for (found, wanted) in found.iter().zip(&wanted) {
             assert_close(&numbers(found), &numbers(wanted), 1e-4);
         }

@@ -11,7 +11,7 @@ use std::{
 
 use common::{Case, device::simulated, random, tensor};
 use exec::{
-    Input, Ledger, Observer, Order, Program, Run, RunBy, Serial,
+    CompiledPartition, Input, Ledger, Observer, Order, Run, RunBy, Serial,
     gpu::{GpuDevice, GpuSettings, GraphMode, TuneMode, Tuned},
 };
 use graph::{DType, Step, Tensor};
@@ -82,7 +82,7 @@ impl Observer for Times {
 fn runs(gpu: &GpuDevice) -> Vec<Duration> {
     let (graph, given) = case().graph().unwrap();
     let wanted = common::numbers(&exec::host::run_once(graph.clone(), &given).unwrap()[0]);
-    let program = Program::new(graph, gpu).unwrap();
+    let program = CompiledPartition::new(graph, gpu).unwrap();
     let shapes: Vec<Input<'_>> = given.iter().map(|x: &Tensor| Input { shape: x.shape(), value: None }).collect();
     let prepared = program.plan(&shapes).unwrap();
     let (stream, ledger) = (gpu.device().stream().unwrap(), Arc::<Ledger>::default());

@@ -12,7 +12,7 @@ mod common;
 
 use build::Build;
 use common::{random, tensor};
-use exec::{ExecError, Input, Order, Program};
+use exec::{CompiledPartition, ExecError, Input, Order};
 use fickle::fickle;
 use graph::DType;
 use lookup::{Lookup, Memory, gpu};
@@ -33,7 +33,7 @@ fn a_lost_device_is_told_in_one_sentence_to_all_sessions_and_nothing_hangs() {
     let mut build = Build::default();
     let (x, weight) = (build.input(), build.constant(tensor(DType::F32, &[96, 200], &random(96 * 200, 5))));
     let product = build.node("MatMul", &[x, weight]);
-    let product = Program::new(build.outputs(&[product]), &third).unwrap();
+    let product = CompiledPartition::new(build.outputs(&[product]), &third).unwrap();
     drop(build);
     let planned = |rows| product.plan(&[Input { shape: &[rows, 96], value: None }]).map(|_| ());
     planned(1).unwrap();

@@ -5,7 +5,7 @@ mod common;
 use std::{path::PathBuf, sync::Arc};
 
 use common::{Case, random, tensor};
-use exec::{Input, Program, RunBy, gpu::GpuDevice, memory::Purpose};
+use exec::{CompiledPartition, Input, RunBy, gpu::GpuDevice, memory::Purpose};
 use graph::{DType, ops::Attribute};
 use kernels::{Arch, CachedCompiler, Compiler, Counts, NoCompiler, catalogue, sim::Simulator};
 
@@ -50,11 +50,11 @@ fn a_first_session_on_a_shipped_set_compiles_nothing_and_needs_no_compiler() {
     let gpu = device(CachedCompiler::new(none(), None, 0).with_shipped(folder));
     for case in cases() {
         let (graph, given) = case.graph().unwrap();
-        let program = Program::new(graph.clone(), &gpu).unwrap();
+        let program = CompiledPartition::new(graph.clone(), &gpu).unwrap();
         let shapes: Vec<Input<'_>> = given.iter().map(|x| Input { shape: x.shape(), value: None }).collect();
         let prepared = program.plan(&shapes).unwrap();
         assert!(matches!(prepared.run_by(0), RunBy::Own { .. }), "{:?}", prepared.run_by(0).why());
-        let found = exec::host::run_program(&program, &given).unwrap();
+        let found = exec::host::run_partition(&program, &given).unwrap();
         let wanted = exec::host::run_once(graph, &given).unwrap();
         common::assert_close(&common::numbers(&found[0]), &common::numbers(&wanted[0]), 1e-4);
     }
@@ -68,11 +68,11 @@ fn a_kernel_that_is_neither_shipped_nor_compilable_leaves_its_step_to_the_host()
     let none = NoCompiler { reason: "libhiprtc is not installed".into() };
     let gpu = device(CachedCompiler::new(none, None, 0).with_shipped(PathBuf::from("no such folder")));
     let (graph, given) = cases()[0].graph().unwrap();
-    let program = Program::new(graph.clone(), &gpu).unwrap();
+    let program = CompiledPartition::new(graph.clone(), &gpu).unwrap();
     let prepared = program.plan(&[Input { shape: given[0].shape(), value: None }]).unwrap();
     let RunBy::Host { why } = prepared.run_by(0) else { panic!("who runs it?") };
     assert!(why.ends_with("is not in the shipped set, and there is no compiler: libhiprtc is not installed"), "{why}");
-    let found = exec::host::run_program(&program, &given).unwrap();
+    let found = exec::host::run_partition(&program, &given).unwrap();
     assert_eq!(found, exec::host::run_once(graph, &given).unwrap());
     let copies = 2 * given[0].bytes().len();
     assert!(Purpose::Working.usage().peak >= copies, "operands on the host are counted");

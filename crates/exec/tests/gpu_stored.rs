@@ -14,8 +14,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use build::Build;
 use common::{numbers, random, tensor};
 use exec::{
-    Input, Order, Program, RunBy,
-    host::{HostDevice, run_program},
+    CompiledPartition, Input, Order, RunBy,
+    host::{HostDevice, run_partition},
     memory::Purpose,
 };
 use fickle::fickle;
@@ -74,10 +74,10 @@ impl Model {
     }
 
     /// Runs on some rows and compares with the host device. Returns how many steps ran on the host.
-    fn check(self, program: &Program, rows: usize) -> usize {
+    fn check(self, program: &CompiledPartition, rows: usize) -> usize {
         let given = self.given(rows);
-        let found = run_program(program, &given).unwrap();
-        let wanted = run_program(&Program::new(self.graph(), &HostDevice::new()).unwrap(), &given).unwrap();
+        let found = run_partition(program, &given).unwrap();
+        let wanted = run_partition(&CompiledPartition::new(self.graph(), &HostDevice::new()).unwrap(), &given).unwrap();
         for (found, wanted) in found.iter().zip(&wanted) {
             common::assert_close(&numbers(found), &numbers(wanted), 1e-4);
         }
@@ -122,7 +122,7 @@ fn steps_that_fall_back_to_the_host_get_their_constant_back_once() {
     let _turn = turn();
     let (gpu, compiler) = fickle();
     let before = held();
-    let program = Program::new(Model::Plain.graph(), &gpu).unwrap();
+    let program = CompiledPartition::new(Model::Plain.graph(), &gpu).unwrap();
     assert_eq!(Model::Plain.check(&program, 1), 0, "one row has a kernel");
     assert!(held() < before + SMALL);
     compiler.refuse("");
@@ -140,7 +140,7 @@ fn steps_that_fall_back_to_the_host_get_their_constant_back_once() {
 fn what_is_computed_from_constants_is_held_by_the_device_alone_and_computed_once() {
     let _turn = turn();
     let (gpu, before) = (gpu(), held());
-    let program = Program::new(Model::Folded.graph(), &gpu).unwrap();
+    let program = CompiledPartition::new(Model::Folded.graph(), &gpu).unwrap();
     let weights = Purpose::Weights.usage().now;
     for rows in [1, 3, 40] {
         assert_eq!(Model::Folded.check(&program, rows), 0);
@@ -157,7 +157,7 @@ fn what_host_and_device_both_read_is_computed_once_and_held_by_both() {
     let (gpu, compiler) = fickle();
     let (before, weights) = (held(), Purpose::Weights.usage().now);
     compiler.refuse("gather");
-    let program = Program::new(Model::ReadTwice.graph(), &gpu).unwrap();
+    let program = CompiledPartition::new(Model::ReadTwice.graph(), &gpu).unwrap();
     for rows in [1, 3, 40] {
         assert_eq!(Model::ReadTwice.check(&program, rows), 1);
         let more = held() - before;
@@ -171,7 +171,7 @@ fn what_host_and_device_both_read_is_computed_once_and_held_by_both() {
 fn plans_made_at_once_upload_a_constant_once() {
     let _turn = turn();
     let (gpu, before, weights) = (gpu(), held(), Purpose::Weights.usage().now);
-    let program = Program::new(Model::Plain.graph(), &gpu).unwrap();
+    let program = CompiledPartition::new(Model::Plain.graph(), &gpu).unwrap();
     std::thread::scope(|scope| {
         for rows in 1..5 {
             let program = &program;
@@ -186,7 +186,7 @@ fn plans_made_at_once_upload_a_constant_once() {
 fn the_host_device_keeps_its_constants() {
     let _turn = turn();
     let before = held();
-    let program = Program::new(Model::Plain.graph(), &HostDevice::new()).unwrap();
+    let program = CompiledPartition::new(Model::Plain.graph(), &HostDevice::new()).unwrap();
     Model::Plain.check(&program, 2);
     assert_eq!(held(), before + WEIGHT);
 }

@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use build::Build;
 use common::{assert_close, device, numbers, random, tensor};
 use exec::{
-    Input, Program, RunBy, Settings,
-    host::{HostDevice, run_program},
+    CompiledPartition, Input, RunBy, Settings,
+    host::{HostDevice, run_partition},
     memory::Purpose,
 };
 use graph::{DType, Graph, Tensor, ops::Attribute, pass::Selection};
@@ -91,13 +91,13 @@ fn packed_decoder() -> Graph {
 /// pass. Returns the bytes of weights on the GPU and the names of the steps for one token.
 fn run(graph: &Graph, passes: Selection, relative: f64) -> (usize, Vec<&'static str>) {
     let (gpu, before) = (device::simulated("gfx1100"), weights());
-    let program = Program::with(graph.clone(), &gpu, Settings { passes, ..Settings::default() }).unwrap();
+    let program = CompiledPartition::with(graph.clone(), &gpu, Settings { passes, ..Settings::default() }).unwrap();
     let plain = Settings { passes: Selection::none(), ..Settings::default() };
-    let reference = Program::with(graph.clone(), &HostDevice::new(), plain).unwrap();
+    let reference = CompiledPartition::with(graph.clone(), &HostDevice::new(), plain).unwrap();
     let mut prims = Vec::new();
     for ids in [&[WORDS as i64 - 1][..], &[0, 7, -1, 7, 1000, 31, 32, 33, 512, 513]] {
         let given = [Tensor::from_i64s(ids)];
-        let (found, wanted) = (run_program(&program, &given).unwrap(), run_program(&reference, &given).unwrap());
+        let (found, wanted) = (run_partition(&program, &given).unwrap(), run_partition(&reference, &given).unwrap());
         assert_eq!(found[0], wanted[0], "rows are copies, or dequantised in the same way");
         assert_close(&numbers(&found[1]), &numbers(&wanted[1]), relative);
         let prepared = program.plan(&[Input { shape: &[ids.len()], value: None }]).unwrap();

@@ -10,7 +10,7 @@ use std::{
 
 use common::{Case, device::simulated, random, tensor};
 use exec::{
-    Input, Prepared, Program, RunBy, TunedStep,
+    CompiledPartition, Input, Prepared, RunBy, TunedStep,
     dnn::{Libraries, Mode},
     gpu::{GpuDevice, GpuSettings, TuneMode, Tuned, Work},
 };
@@ -30,10 +30,10 @@ fn session(folder: &Path, mode: TuneMode, settings: GpuSettings) -> GpuDevice {
 /// Plans and runs the case, and compares with the host.
 fn run(gpu: &GpuDevice) -> Arc<dyn Prepared> {
     let (graph, given) = case().graph().unwrap();
-    let program = Program::new(graph.clone(), gpu).unwrap();
+    let program = CompiledPartition::new(graph.clone(), gpu).unwrap();
     let shapes: Vec<Input<'_>> = given.iter().map(|x: &Tensor| Input { shape: x.shape(), value: None }).collect();
     let prepared = program.plan(&shapes).unwrap();
-    let found = exec::host::run_program(&program, &given).unwrap();
+    let found = exec::host::run_partition(&program, &given).unwrap();
     let wanted = exec::host::run_once(graph, &given).unwrap();
     common::assert_close(&common::numbers(&found[0]), &common::numbers(&wanted[0]), 1e-4);
     prepared

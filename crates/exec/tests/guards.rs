@@ -10,8 +10,8 @@ use std::ops::Range;
 use build::Build;
 use common::{random, tensor};
 use exec::{
-    Input, Program, Serial,
-    host::{HostDevice, run_program},
+    CompiledPartition, Input, Serial,
+    host::{HostDevice, run_partition},
 };
 use graph::{DType, Graph, Plan, Step, Tensor, ValueId, View, ops::Attribute, plan::Place};
 use host_ops::{Context, Scratch};
@@ -229,10 +229,10 @@ fn graph(shape: [usize; 3], choices: &[Choice]) -> Graph {
 
 fn check(shape: [usize; 3], choices: &[Choice]) {
     let given = [tensor(DType::F32, &shape, &random(shape.iter().product(), 7))];
-    let program = Program::new(graph(shape, choices), &HostDevice::new()).unwrap();
+    let program = CompiledPartition::new(graph(shape, choices), &HostDevice::new()).unwrap();
     let prepared = program.plan(&[Input { shape: &shape, value: None }]).unwrap();
     let found = run_guarded(prepared.plan(), &given);
-    let wanted = run_program(&program, &given).unwrap();
+    let wanted = run_partition(&program, &given).unwrap();
     for (found, wanted) in found.iter().zip(&wanted) {
         assert_eq!(&found[..], wanted.bytes());
     }

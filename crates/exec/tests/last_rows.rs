@@ -10,8 +10,8 @@ use std::sync::Mutex;
 use build::Build;
 use common::{assert_close, device, numbers, random, tensor};
 use exec::{
-    Device, Input, Program, RunBy, Settings,
-    host::{HostDevice, run_program},
+    CompiledPartition, Device, Input, RunBy, Settings,
+    host::{HostDevice, run_partition},
 };
 use graph::{DType, Graph, Tensor, Unread, ValueId, ops::Attribute, pass::Selection};
 use proptest::prelude::*;
@@ -115,8 +115,8 @@ fn inputs(tokens: usize, lengths: [i64; BATCH], total: usize) -> Vec<Tensor> {
 }
 
 /// A decoder on a device, with the steps of its plan for such inputs: their names and how many elements they produce.
-fn ready(device: &dyn Device, graph: Graph, inputs: &[Tensor]) -> (Program, Vec<(&'static str, usize)>) {
-    let program = Program::with(graph, device, Settings::default()).unwrap();
+fn ready(device: &dyn Device, graph: Graph, inputs: &[Tensor]) -> (CompiledPartition, Vec<(&'static str, usize)>) {
+    let program = CompiledPartition::with(graph, device, Settings::default()).unwrap();
     let shapes: Vec<Input<'_>> = inputs.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
     let prepared = program.plan(&shapes).unwrap();
     let steps = &prepared.plan().steps;
@@ -147,12 +147,12 @@ fn check(device: &dyn Device, total: usize, tokens: usize, lengths: &[[i64; BATC
         let (alone, _) = ready(device, marked(graph, Unread::LeftOut), &shapes);
         for &lengths in lengths {
             let inputs = inputs(tokens, lengths, total);
-            let (wanted, found) = (run_program(&whole, &inputs).unwrap(), run_program(&program, &inputs).unwrap());
+            let (wanted, found) = (run_partition(&whole, &inputs).unwrap(), run_partition(&program, &inputs).unwrap());
             for cache in 0..2 {
                 assert_close(&numbers(&found[cache]), &numbers(&wanted[cache]), 1e-4);
             }
             assert_eq!((found[2].shape(), found[2].dtype()), (wanted[2].shape(), wanted[2].dtype()));
-            let alone = run_program(&alone, &inputs).unwrap();
+            let alone = run_partition(&alone, &inputs).unwrap();
             assert_eq!(alone[2].shape(), [BATCH, 1, WORDS]);
             let (found, wanted, alone) = (numbers(&found[2]), numbers(&wanted[2]), numbers(&alone[2]));
             for row in 0..BATCH * tokens {
@@ -206,8 +206,8 @@ fn nothing_changes_for_one_new_token_or_without_the_mark() {
         let (plain, steps) = ready(&host, decoder(head, TOTAL), &one);
         let (program, same) = ready(&host, marked(decoder(head, TOTAL), Unread::Zeros), &one);
         assert_eq!(steps, same);
-        let bytes = |program: &Program| {
-            run_program(program, &one).unwrap().iter().map(|tensor| tensor.bytes().to_vec()).collect::<Vec<_>>()
+        let bytes = |program: &CompiledPartition| {
+            run_partition(program, &one).unwrap().iter().map(|tensor| tensor.bytes().to_vec()).collect::<Vec<_>>()
         };
         assert_eq!(bytes(&plain), bytes(&program), "the same bits");
     }
@@ -216,7 +216,7 @@ fn nothing_changes_for_one_new_token_or_without_the_mark() {
     let (passes, unknown) = Selection::without("last-rows");
     assert!(unknown.is_empty());
     let settings = Settings { passes, ..Settings::default() };
-    let program = Program::with(marked(decoder(Head::Plain, TOTAL), Unread::Zeros), &host, settings).unwrap();
+    let program = CompiledPartition::with(marked(decoder(Head::Plain, TOTAL), Unread::Zeros), &host, settings).unwrap();
     assert!(program.fired().iter().all(|fired| fired.pass != "last-rows"));
 }
 

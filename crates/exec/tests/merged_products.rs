@@ -8,8 +8,8 @@ mod common;
 use build::Build;
 use common::{assert_close, numbers, random, tensor};
 use exec::{
-    Input, Program, Settings,
-    host::{HostDevice, run_program},
+    CompiledPartition, Input, Settings,
+    host::{HostDevice, run_partition},
 };
 use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
 
@@ -46,12 +46,12 @@ fn plain(build: &mut Build, a: ValueId, columns: usize, seed: u64) -> ValueId {
 /// The names of the primitives of a plan, and the results.
 fn run(graph: &Graph, passes: Selection, rows: usize) -> (Vec<&'static str>, Vec<Vec<f64>>) {
     let settings = Settings { passes, ..Settings::default() };
-    let program = Program::with(graph.clone(), &HostDevice::new(), settings).unwrap();
+    let program = CompiledPartition::with(graph.clone(), &HostDevice::new(), settings).unwrap();
     let shape = [2, rows, DEPTH];
     let plan = program.plan(&[Input { shape: &shape, value: None }]).unwrap();
     let prims = plan.plan().steps.iter().map(|step| step.prim.name()).collect();
     let x = tensor(DType::F32, &shape, &random(2 * rows * DEPTH, 9));
-    (prims, run_program(&program, &[x]).unwrap().iter().map(numbers).collect())
+    (prims, run_partition(&program, &[x]).unwrap().iter().map(numbers).collect())
 }
 
 #[test]

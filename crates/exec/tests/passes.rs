@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use build::Build;
 use common::{assert_close, numbers, random, tensor};
 use exec::{
-    Program, Settings, Watcher,
-    host::{HostDevice, run_program},
+    CompiledPartition, Settings, Watcher,
+    host::{HostDevice, run_partition},
 };
 use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
 use proptest::prelude::*;
@@ -19,18 +19,18 @@ fn floats(shape: &[usize], seed: u64) -> Tensor {
     tensor(DType::F32, shape, &random(shape.iter().product(), seed))
 }
 
-fn without_passes(graph: Graph) -> Program {
+fn without_passes(graph: Graph) -> CompiledPartition {
     let settings = Settings { passes: Selection::none(), ..Settings::default() };
-    Program::with(graph, &HostDevice::new(), settings).unwrap()
+    CompiledPartition::with(graph, &HostDevice::new(), settings).unwrap()
 }
 
 /// How often a pass fired, and the first output with all passes and with none.
 fn both(graph: &Graph, pass: &str, inputs: &[Tensor]) -> (usize, Tensor, Tensor) {
-    let with = Program::new(graph.clone(), &HostDevice::new()).unwrap();
+    let with = CompiledPartition::new(graph.clone(), &HostDevice::new()).unwrap();
     let without = without_passes(graph.clone());
     assert!(without.fired().is_empty());
     let fired = with.fired().iter().find(|fired| fired.pass == pass).map_or(0, |fired| fired.count);
-    let [with, without] = [with, without].map(|program| run_program(&program, inputs).unwrap().swap_remove(0));
+    let [with, without] = [with, without].map(|program| run_partition(&program, inputs).unwrap().swap_remove(0));
     assert_eq!(with.shape(), without.shape());
     (fired, with, without)
 }
@@ -296,9 +296,9 @@ fn every_stage_is_seen_in_order() {
     let watcher: Watcher =
         Arc::new(move |stage, text| stages.lock().unwrap().push((stage.to_owned(), text.to_string())));
     let settings = Settings { watcher: Some(watcher), ..Settings::default() };
-    let program = Program::with(build.outputs(&[out]), &HostDevice::new(), settings).unwrap();
+    let program = CompiledPartition::with(build.outputs(&[out]), &HostDevice::new(), settings).unwrap();
     for shape in [&[2, 3][..], &[4], &[2, 3]] {
-        run_program(&program, &[floats(shape, 1)]).unwrap();
+        run_partition(&program, &[floats(shape, 1)]).unwrap();
     }
     let seen = seen.lock().unwrap();
     let stages: Vec<&str> = seen.iter().map(|(stage, _)| stage.as_str()).collect();
@@ -385,8 +385,8 @@ proptest! {
     ) {
         let graph = random_graph(&choices, &wanted);
         let inputs = [floats(&[3, 3], 1), floats(&[3, 3], 2)];
-        let programs = [Program::new(graph.clone(), &HostDevice::new()).unwrap(), without_passes(graph)];
-        let [with, without] = programs.map(|program| run_program(&program, &inputs).unwrap());
+        let programs = [CompiledPartition::new(graph.clone(), &HostDevice::new()).unwrap(), without_passes(graph)];
+        let [with, without] = programs.map(|program| run_partition(&program, &inputs).unwrap());
         for (with, without) in with.iter().zip(&without) {
             prop_assert_eq!(with.shape(), without.shape());
             let (with, without) = (numbers(with), numbers(without));

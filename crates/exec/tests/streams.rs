@@ -10,8 +10,8 @@ use std::{
 
 use common::{Case, random};
 use exec::{
-    Capture, Captured, Device, ExecError, Input, Ledger, Observer, Order, Prepared, Program, Run, RunBy, Serial,
-    host::HostDevice,
+    Capture, Captured, CompiledPartition, Device, ExecError, Input, Ledger, Observer, Order, Prepared, Run, RunBy,
+    Serial, host::HostDevice,
 };
 use graph::{DType, Step, Tensor, ops::Attribute};
 
@@ -25,7 +25,7 @@ fn driver() -> hip::Device {
 
 /// The product with a fixed matrix.
 struct Product {
-    program: Program,
+    program: CompiledPartition,
     weight: Vec<f64>,
 }
 
@@ -38,7 +38,7 @@ impl Product {
         ];
         let mut case = Case::new("MatMul", 13, inputs, &[DType::F32]);
         case.constants.push(1);
-        Self { program: Program::new(case.graph().unwrap().0, device).unwrap(), weight }
+        Self { program: CompiledPartition::new(case.graph().unwrap().0, device).unwrap(), weight }
     }
 
     fn prepare(&self, rows: usize) -> Arc<dyn Prepared> {
@@ -163,15 +163,20 @@ fn queued_work_outlives_its_program_and_device() {
 }
 
 /// A gather whose index is out of range.
-fn failing() -> (Program, Vec<Tensor>) {
+fn failing() -> (CompiledPartition, Vec<Tensor>) {
     let data = common::tensor(DType::F32, &[4], &[1.0, 2.0, 3.0, 4.0]);
     let inputs = vec![data, common::tensor(DType::I64, &[1], &[9.0])];
     let case = Case::new("Gather", 13, inputs, &[DType::F32]).attribute("axis", Attribute::Int(0));
     let (graph, given) = case.graph().unwrap();
-    (Program::new(graph, &HostDevice::new()).unwrap(), given)
+    (CompiledPartition::new(graph, &HostDevice::new()).unwrap(), given)
 }
 
-fn run_failing(program: &Program, given: &[Tensor], out: &mut [f32], order: Order<'_>) -> Result<(), ExecError> {
+fn run_failing(
+    program: &CompiledPartition,
+    given: &[Tensor],
+    out: &mut [f32],
+    order: Order<'_>,
+) -> Result<(), ExecError> {
     let inputs: Vec<_> = given.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
     let prepared = program.plan(&inputs).unwrap();
     let (inputs, outputs) = (given.iter().map(|tensor| tensor.bytes().as_ptr()), [out.as_mut_ptr().cast()]);

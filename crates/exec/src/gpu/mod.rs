@@ -6,7 +6,7 @@
 //! | `task` | assigns each step to a backend: BLASLt, hipDNN, our kernels, or the host if there is no other |
 //! | `candidate`, `tune`, `tuned` | the candidates for a step, measuring them, and the results so far |
 //! | `blas`, `sum` | products by the vendor's library, and the epilogues it supports |
-//! | `weights` | uploads constants once for all plans of a program; large ones are then kept nowhere else |
+//! | `weights` | uploads constants once for all plans of a partition; large ones are then kept nowhere else |
 //! | `frame` | the block of device memory of a run, and where operands are in it |
 //! | `blocks` | allocates and reuses these blocks in stream order |
 //! | `bind` | the arguments of all launches of a plan, and where addresses go in them |
@@ -225,7 +225,7 @@ impl Device for GpuDevice {
     }
 
     fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {
-        let program = Arc::new(Program {
+        let partition = Arc::new(PartitionState {
             graph: Arc::new(graph.without_constants()),
             weights: Weights::default(),
             told: Some(Mutex::default()),
@@ -233,12 +233,12 @@ impl Device for GpuDevice {
             forced: None,
             device: self.shared.clone(),
         });
-        Ok(Box::new(GpuProgram { folded: Folded::default(), program }))
+        Ok(Box::new(GpuPartition { folded: Folded::default(), partition }))
     }
 }
 
-/// The state that the plans of a program share.
-struct Program {
+/// The state that the plans of a partition share.
+struct PartitionState {
     /// Used for names. The planner keeps the constants for as long as they are needed.
     graph: Arc<Graph>,
     weights: Weights,
@@ -251,20 +251,20 @@ struct Program {
 }
 
 /// A partition on a GPU. Work on constants runs once, on the host.
-struct GpuProgram {
+struct GpuPartition {
     folded: Folded,
-    program: Arc<Program>,
+    partition: Arc<PartitionState>,
 }
 
-impl Loaded for GpuProgram {
+impl Loaded for GpuPartition {
     fn evaluate(&self, prologue: &Plan) -> Option<Vec<Tensor>> {
-        self.folded.evaluate(&self.program.graph, prologue)
+        self.folded.evaluate(&self.partition.graph, prologue)
     }
 
     /// All of the device's memory. How much is free is known only when memory is allocated, and a failed allocation
     /// does no harm.
     fn budget(&self) -> Budget {
-        let total = self.program.device.memory_bytes();
+        let total = self.partition.device.memory_bytes();
         total.map_or_else(Budget::default, |total| Budget {
             held: total,
             arena: total,
@@ -273,24 +273,24 @@ impl Loaded for GpuProgram {
     }
 
     fn prepare(&self, plan: Plan) -> Result<Arc<dyn Prepared>, ExecError> {
-        let device = &self.program.device;
+        let device = &self.partition.device;
         device.lost.check()?;
         self.folded.forget_unused();
-        let plan = match &self.program.settings.dnn {
+        let plan = match &self.partition.settings.dnn {
             Some(offering) => {
                 offering.make_ready(&plan.steps);
-                offering.parted(plan, &|step| task::is_blas(step, &self.program.settings, device))
+                offering.parted(plan, &|step| task::is_blas(step, &self.partition.settings, device))
             }
             None => plan,
         };
         let count = plan.steps.len();
         let told = |error| device.lost.told(error, &device.name, || format!("a new plan of {count} steps"));
-        let plan = GpuPlan::new(plan, &self.program).map_err(told)?;
+        let plan = GpuPlan::new(plan, &self.partition).map_err(told)?;
         self.folded.replace(|tensor| self.stored(tensor));
         Ok(Arc::new(plan))
     }
 
     fn stored(&self, constant: &Tensor) -> Option<Tensor> {
-        self.program.weights.stored(constant, &self.program.device)
+        self.partition.weights.stored(constant, &self.partition.device)
     }
 }

@@ -9,7 +9,7 @@ use hip::RawStream;
 use kernels::Pointer;
 
 use super::{
-    GpuSettings, Program,
+    GpuSettings, PartitionState,
     bind::{Arguments, Template},
     blocks::Block,
     candidate::Candidate,
@@ -53,28 +53,28 @@ pub(super) struct GpuPlan {
     arguments: Mutex<Vec<Arguments>>,
     /// The flights of runs, by stream handle.
     flights: Mutex<Vec<(usize, Arc<Flight>)>>,
-    pub program: Arc<Program>,
+    pub partition: Arc<PartitionState>,
 }
 
 impl GpuPlan {
-    /// Prepares a plan of a program. Measures its steps first if tuning is on.
-    pub fn new(plan: Plan, program: &Arc<Program>) -> Result<Self, ExecError> {
-        tune::plan(&plan.steps, program);
-        Self::of(plan, program, program.graph.inputs().len())
+    /// Prepares a plan of a partition. Measures its steps first if tuning is on.
+    pub fn new(plan: Plan, partition: &Arc<PartitionState>) -> Result<Self, ExecError> {
+        tune::plan(&plan.steps, partition);
+        Self::of(plan, partition, partition.graph.inputs().len())
     }
 
     /// Prepares a plan with this many inputs.
-    pub fn of(mut plan: Plan, program: &Arc<Program>, inputs: usize) -> Result<Self, ExecError> {
+    pub fn of(mut plan: Plan, partition: &Arc<PartitionState>, inputs: usize) -> Result<Self, ExecError> {
         let start = Instant::now();
-        let Tasks { mut tasks, tuned, scratch_bytes, asked, coded } = task::tasks(&plan.steps, program);
-        warn_of_host_steps(&plan, &tasks, program);
+        let Tasks { mut tasks, tuned, scratch_bytes, asked, coded } = task::tasks(&plan.steps, partition);
+        warn_of_host_steps(&plan, &tasks, partition);
         let before = start.elapsed();
-        let constants = constants(&mut plan, &tasks, program)?;
+        let constants = constants(&mut plan, &tasks, partition)?;
         let uploaded = start.elapsed() - before;
         let nodes: Vec<usize> = (0..tasks.len()).filter(|&at| reports_faults(&tasks[at])).collect();
         let counters = tasks.iter().map(counters).max().unwrap_or(0);
         let layout = Layout::new(plan.arena_bytes, scratch_bytes, nodes.len(), counters);
-        early::mark(&mut tasks, &plan, &program.device.code.arch.target, program.device.device.driver());
+        early::mark(&mut tasks, &plan, &partition.device.code.arch.target, partition.device.device.driver());
         let mut template = Template::default();
         for (at, (task, step)) in tasks.iter_mut().zip(&plan.steps).enumerate() {
             let product_at = task.product_at();
@@ -84,7 +84,7 @@ impl GpuPlan {
                 ready.args = template.add(&ready.launch, own.unwrap_or(step), fault, &buffers);
             }
         }
-        if program.forced.is_none() {
+        if partition.forced.is_none() {
             let (steps, took) = (tasks.len(), start.elapsed());
             tracing::debug!(
                 target: "amdgpu_ep::compile",
@@ -92,7 +92,7 @@ impl GpuPlan {
                  constants {uploaded:.1?}"
             );
         }
-        let label = |at: &usize| program.label(plan.steps[*at].node);
+        let label = |at: &usize| partition.label(plan.steps[*at].node);
         Ok(Self {
             faults: nodes.iter().map(label).collect(),
             replays: Replays::default(),
@@ -106,14 +106,14 @@ impl GpuPlan {
             constants,
             arguments: Mutex::default(),
             flights: Mutex::default(),
-            program: program.clone(),
+            partition: partition.clone(),
             plan,
         })
     }
 
     /// The range of steps as shown in errors.
     fn span(&self) -> String {
-        let label = |step: Option<&graph::Step>| step.map_or_else(String::new, |step| self.program.label(step.node));
+        let label = |step: Option<&graph::Step>| step.map_or_else(String::new, |step| self.partition.label(step.node));
         let (first, last) = (label(self.plan.steps.first()), label(self.plan.steps.last()));
         if first == last { first } else { format!("a step from {first} to {last}") }
     }
@@ -150,7 +150,7 @@ impl GpuPlan {
             *known = name;
             return Ok(idle.clone());
         }
-        let flight = Arc::new(Flight::new(&self.program.device, self.faults.clone())?);
+        let flight = Arc::new(Flight::new(&self.partition.device, self.faults.clone())?);
         flights.push((name, flight.clone()));
         Ok(flight)
     }
@@ -176,14 +176,14 @@ impl Prepared for GpuPlan {
 
     unsafe fn run(self: Arc<Self>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError> {
         run.check(self.input_bytes.len(), self.plan.outputs.len())?;
-        let device = &self.program.device;
+        let device = &self.partition.device;
         device.lost.check()?;
         // SAFETY: guaranteed by the caller.
         unsafe { run::run(&self, &run, order) }.map_err(|error| device.lost.told(error, &device.name, || self.span()))
     }
 }
 
-impl Program {
+impl PartitionState {
     /// The same partition with nothing uploaded, whose steps all use one candidate. Steps that it can't run are not
     /// logged: this is only a trial.
     pub fn forced(&self, way: Candidate) -> Self {
@@ -198,14 +198,14 @@ impl Program {
     }
 }
 
-/// Logs one line for each primitive without a kernel here, with the first node of the program that needs it.
-fn warn_of_host_steps(plan: &Plan, tasks: &[Task], program: &Program) {
+/// Logs one line for each primitive without a kernel here, with the first node of the partition that needs it.
+fn warn_of_host_steps(plan: &Plan, tasks: &[Task], partition: &PartitionState) {
     for (step, task) in plan.steps.iter().zip(tasks) {
-        let (Task::Host { why }, Some(told)) = (task, &program.told) else { continue };
+        let (Task::Host { why }, Some(told)) = (task, &partition.told) else { continue };
         let prim = step.prim.name();
         let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.insert((prim, why.clone())) {
-            let (node, device) = (program.label(step.node), &program.device.name);
+            let (node, device) = (partition.label(step.node), &partition.device.name);
             tracing::warn!(target: "amdgpu_ep::compile", "{node}: {prim} runs on the host, not on {device}: {why}");
         }
     }
@@ -226,7 +226,7 @@ fn pointers(task: &Task) -> impl Iterator<Item = Pointer> + '_ {
 }
 
 /// Uploads the constants that the device reads. The plan keeps the bytes of large ones only if the host reads them too.
-fn constants(plan: &mut Plan, tasks: &[Task], program: &Program) -> Result<Vec<Option<Resident>>, ExecError> {
+fn constants(plan: &mut Plan, tasks: &[Task], partition: &PartitionState) -> Result<Vec<Option<Resident>>, ExecError> {
     let count = plan.constants.len();
     let (mut on_device, mut on_host) = (vec![false; count], vec![false; count]);
     for (step, task) in plan.steps.iter().zip(tasks) {
@@ -242,18 +242,18 @@ fn constants(plan: &mut Plan, tasks: &[Task], program: &Program) -> Result<Vec<O
         }
     }
     let wanted = plan.constants.iter().zip(&on_device).filter(|(_, wanted)| **wanted).map(|(tensor, _)| tensor);
-    let mut resident = program.weights.resident(&wanted.collect::<Vec<_>>(), &program.device)?.into_iter();
+    let mut resident = partition.weights.resident(&wanted.collect::<Vec<_>>(), &partition.device)?.into_iter();
     let resident = on_device.iter().map(|wanted| if *wanted { resident.next() } else { None }).collect();
     for (tensor, on_host) in plan.constants.iter_mut().zip(on_host) {
         if on_host {
             // Fetch it now if an earlier plan left it only on the device, so that runs can't fail because it is
             // missing.
-            *tensor = program.weights.here(tensor);
-        } else if let Some(stored) = program.weights.stored(tensor, &program.device) {
+            *tensor = partition.weights.here(tensor);
+        } else if let Some(stored) = partition.weights.stored(tensor, &partition.device) {
             *tensor = stored;
         }
     }
-    program.weights.check()?;
+    partition.weights.check()?;
     Ok(resident)
 }
 

@@ -28,7 +28,7 @@ const PACK: usize = 16;
 /// # Safety
 /// As for [`Prepared::run`](crate::Prepared::run).
 pub(super) unsafe fn run(plan: &Arc<GpuPlan>, run: &Run<'_>, order: Order<'_>) -> Result<(), ExecError> {
-    let shared = &plan.program.device;
+    let shared = &plan.partition.device;
     match order {
         Order::Now => {
             let stream = shared.stream()?;
@@ -77,7 +77,7 @@ pub(super) unsafe fn run(plan: &Arc<GpuPlan>, run: &Run<'_>, order: Order<'_>) -
 /// # Safety
 /// As for [`run`], until the stream has passed this point.
 unsafe fn queue(plan: &Arc<GpuPlan>, run: &Run<'_>, stream: RawStream<'_>) -> Result<Arc<Flight>, ExecError> {
-    let blocks = &plan.program.device.blocks;
+    let blocks = &plan.partition.device.blocks;
     let flight = plan.flight(stream)?;
     let mut arguments = plan.take_arguments();
     let moved_bytes = find_moved(plan, run, &mut arguments);
@@ -106,11 +106,11 @@ unsafe fn record(
     stream: RawStream<'_>,
 ) -> Result<Block, ExecError> {
     if let Some(at) = plan.tasks.iter().position(|task| matches!(task, Task::Host { .. })) {
-        return Err(ExecError::NotRecordable { node: plan.program.label(plan.plan.steps[at].node) });
+        return Err(ExecError::NotRecordable { node: plan.partition.label(plan.plan.steps[at].node) });
     }
     let mut arguments = plan.take_arguments();
     let moved_bytes = find_moved(plan, run, &mut arguments);
-    let recorded = plan.program.device.blocks.take_for_good(plan.layout.bytes + moved_bytes).and_then(|block| {
+    let recorded = plan.partition.device.blocks.take_for_good(plan.layout.bytes + moved_bytes).and_then(|block| {
         // SAFETY: guaranteed by the caller.
         unsafe { work(plan, run, &block, &mut arguments, flight, stream, false) }?;
         Ok(block)
@@ -122,7 +122,7 @@ unsafe fn record(
 /// Finds the inputs and outputs that kernels can't use in place, assigns each copy a place at the end of the block, and
 /// returns the size of all copies in bytes.
 fn find_moved(plan: &GpuPlan, run: &Run<'_>, arguments: &mut Arguments) -> usize {
-    let device = &plan.program.device.device;
+    let device = &plan.partition.device.device;
     let inputs = run.inputs.iter().zip(&plan.input_bytes).map(|(address, bytes)| (address.addr(), *bytes));
     let outputs = run.outputs.iter().enumerate().map(|(at, address)| (address.addr(), output_bytes(&plan.plan, at)));
     let mut moved_bytes = 0;
@@ -169,7 +169,7 @@ unsafe fn work(
     stream: RawStream<'_>,
     may_replay: bool,
 ) -> Result<bool, ExecError> {
-    let shared = &plan.program.device;
+    let shared = &plan.partition.device;
     let device = &shared.device;
     let given = run.inputs.iter().map(|address| address.cast_mut()).chain(run.outputs.iter().copied());
     for ((base, address), place) in arguments.bases.0.iter_mut().zip(given).zip(&arguments.moved) {
@@ -192,7 +192,7 @@ unsafe fn work(
         }
     }
     let replays = may_replay && plan.is_recordable && run.observer.is_none() && {
-        let mode = plan.program.settings.graphs;
+        let mode = plan.partition.settings.graphs;
         // SAFETY: guaranteed by the caller. A replay uses the addresses it was recorded with, which the caller of that
         // run guarantees.
         let record = |arguments: &mut Arguments, stream: RawStream<'_>| unsafe {
@@ -236,7 +236,7 @@ unsafe fn steps(
     stream: RawStream<'_>,
     observer: Option<&dyn Observer>,
 ) -> Result<(), ExecError> {
-    let device = &plan.program.device.device;
+    let device = &plan.partition.device.device;
     let layout = &plan.layout;
     // Fault words on the host are zero unless a fault is still to be reported.
     let is_in_block = arguments.bases.0.iter().rev().nth(1) == Some(&(block.address().addr() + layout.faults_at));
@@ -271,7 +271,7 @@ unsafe fn step(
     stream: RawStream<'_>,
     is_watched: bool,
 ) -> Result<(), ExecError> {
-    let (step, buffers, device) = (&plan.plan.steps[at], plan.buffers(at), &plan.program.device.device);
+    let (step, buffers, device) = (&plan.plan.steps[at], plan.buffers(at), &plan.partition.device.device);
     match &plan.tasks[at] {
         Task::Nothing => Ok(()),
         // SAFETY: guaranteed by the caller.
@@ -293,7 +293,7 @@ unsafe fn step(
             unsafe { dnn.execute(|buffer| buffers.address(buffer, bases), workspace, stream) }
         }
         Task::Host { .. } => {
-            let node = || plan.program.label(step.node);
+            let node = || plan.partition.label(step.node);
             let address = |buffer| buffers.address(buffer, &arguments.bases);
             // SAFETY: the planner keeps live buffers disjoint; the caller guarantees inputs and outputs.
             unsafe { host_step::run(step, node, &plan.plan, address, device, stream, run.parallel) }
@@ -325,7 +325,7 @@ unsafe fn launch(
             unsafe { function.launch(grid, block, lds, stream, &mut argument) }
         };
         launched.map_err(|source| ExecError::Launch {
-            node: plan.program.label(node),
+            node: plan.partition.label(node),
             kernel: launch.kernel.name,
             source: Box::new(source),
         })?;
@@ -365,7 +365,7 @@ impl<'a> Watch<'a> {
     fn report(self, plan: &GpuPlan) -> Result<(), ExecError> {
         let (Some(first), Some(last)) = (self.marks.first(), self.marks.last()) else { return Ok(()) };
         last.synchronize()?;
-        let shared = &plan.program.device;
+        let shared = &plan.partition.device;
         let since = |since: &hip::Event, event: &hip::Event| {
             event.elapsed_ms(since).map(duration).unwrap_or_else(|error| {
                 shared.told_of_times.call_once(|| {

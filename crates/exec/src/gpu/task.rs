@@ -12,7 +12,7 @@ use graph::{Declined, Step};
 use kernels::{Kernel, Launch, Work};
 
 use super::{
-    GpuSettings, Program, Shared,
+    GpuSettings, PartitionState, Shared,
     blas::{Product, RANKS, Wish},
     candidate::Candidate,
     code::Outcome,
@@ -119,9 +119,9 @@ pub(super) struct Tasks {
 }
 
 /// Chooses the backend of each step and compiles the kernels that are needed.
-pub(super) fn tasks(steps: &[Step], program: &Program) -> Tasks {
-    let (device, start) = (&program.device, Instant::now());
-    let (choices, tuned): (Vec<Choice>, Vec<Option<Entry>>) = steps.iter().map(|step| choose(step, program)).unzip();
+pub(super) fn tasks(steps: &[Step], partition: &PartitionState) -> Tasks {
+    let (device, start) = (&partition.device, Instant::now());
+    let (choices, tuned): (Vec<Choice>, Vec<Option<Entry>>) = steps.iter().map(|step| choose(step, partition)).unzip();
     let asked = start.elapsed();
     let launches = choices.iter().flat_map(|choice| -> Vec<&Launch> {
         match choice {
@@ -131,7 +131,7 @@ pub(super) fn tasks(steps: &[Step], program: &Program) -> Tasks {
         }
     });
     let wanted: Vec<&Kernel> = launches.map(|launch| &launch.kernel).collect();
-    let mut functions = device.code.functions(&wanted, program.settings.progress.as_ref()).into_iter();
+    let mut functions = device.code.functions(&wanted, partition.settings.progress.as_ref()).into_iter();
     let coded = start.elapsed() - asked;
     let mut scratch_bytes = 0;
     let tasks = choices.into_iter().map(|choice| match choice {
@@ -172,12 +172,12 @@ fn ready(launches: Vec<Launch>, code: &mut impl Iterator<Item = Outcome>) -> Res
     pairs.map(|(launch, outcome)| Ok(ReadyLaunch { function: outcome?, launch, args: 0, is_early: false })).collect()
 }
 
-fn choose(step: &Step, program: &Program) -> (Choice, Option<Entry>) {
-    let (settings, device) = (&program.settings, &*program.device);
+fn choose(step: &Step, partition: &PartitionState) -> (Choice, Option<Entry>) {
+    let (settings, device) = (&partition.settings, &*partition.device);
     if is_empty(step) {
         return (Choice::Nothing, None);
     }
-    if let Some(candidate) = program.forced {
+    if let Some(candidate) = partition.forced {
         let choice = choice_of(step, candidate, settings, device);
         return (choice.unwrap_or_else(|declined| Choice::Host(declined.0)), None);
     }

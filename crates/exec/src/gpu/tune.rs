@@ -9,7 +9,7 @@ use graph::{Plan, Step, View, plan::Place, prim::BufferId};
 use hip::DeviceBuffer;
 
 use super::{
-    Program, Shared,
+    PartitionState, Shared,
     candidate::Candidate,
     host_step::view_range,
     plan::GpuPlan,
@@ -32,16 +32,16 @@ const LIMIT: Duration = Duration::from_millis(400);
 const WORTH: f32 = 0.97;
 
 /// Measures the steps of a plan that have no measurement yet, if tuning is on.
-pub(super) fn plan(steps: &[Step], program: &Program) {
-    let Some(tuned) = &program.settings.tuned else { return };
+pub(super) fn plan(steps: &[Step], partition: &PartitionState) {
+    let Some(tuned) = &partition.settings.tuned else { return };
     let start = Instant::now();
     let (mut measured, mut changed) = (0, 0);
     let mut seen = HashSet::new();
-    let all = steps.iter().map(|step| (step, digest(step, program.settings.tf32)));
+    let all = steps.iter().map(|step| (step, digest(step, partition.settings.tf32)));
     let open: Vec<_> = all.filter(|(_, digest)| tuned.wants(digest) && seen.insert(digest.clone())).collect();
     let count = open.len();
     for (at, (step, digest)) in open.into_iter().enumerate() {
-        if let Some(entry) = best(step, program) {
+        if let Some(entry) = best(step, partition) {
             measured += 1;
             changed += usize::from(entry.micros < entry.usual_micros);
             let (prim, candidate, micros, usual) =
@@ -49,20 +49,20 @@ pub(super) fn plan(steps: &[Step], program: &Program) {
             tracing::debug!(target: "amdgpu_ep::compile", "{prim} by {candidate}: {micros:.1} µs, as usual {usual:.1} µs");
             tuned.put(digest, entry);
         }
-        if let Some(progress) = &program.settings.progress {
+        if let Some(progress) = &partition.settings.progress {
             progress(Work::Steps, at + 1, count);
         }
     }
     if measured > 0 {
         tuned.save();
-        let (took, name) = (start.elapsed(), &program.device.name);
+        let (took, name) = (start.elapsed(), &partition.device.name);
         tracing::info!(target: "amdgpu_ep::compile", "{measured} steps measured on {name} in {took:.1?}, {changed} are faster than usual");
     }
 }
 
 /// The fastest candidate; `None` if there is only one, or none can be measured.
-fn best(step: &Step, program: &Program) -> Option<Entry> {
-    let (settings, device) = (&program.settings, &*program.device);
+fn best(step: &Step, partition: &PartitionState) -> Option<Entry> {
+    let (settings, device) = (&partition.settings, &*partition.device);
     if device.told_of_times.is_completed() {
         return None;
     }
@@ -73,10 +73,10 @@ fn best(step: &Step, program: &Program) -> Option<Entry> {
         return None;
     }
     let operands = Operands::new(step, device).map_err(told).ok()?;
-    let usual_micros = operands.time(usual, program).map_err(told).ok()?;
+    let usual_micros = operands.time(usual, partition).map_err(told).ok()?;
     let mut entry = Entry { candidate: usual, micros: usual_micros, usual_micros, tried: 1 };
     for candidate in candidates {
-        let Ok(micros) = operands.time(candidate, program).map_err(told) else { continue };
+        let Ok(micros) = operands.time(candidate, partition).map_err(told) else { continue };
         entry.tried += 1;
         if micros < entry.micros && micros < usual_micros * WORTH {
             (entry.candidate, entry.micros) = (candidate, micros);
@@ -135,8 +135,8 @@ impl Operands {
     }
 
     /// The time of a run on the device, in microseconds.
-    fn time(&self, candidate: Candidate, program: &Program) -> Result<f32, ExecError> {
-        let plan = Arc::new(GpuPlan::of(self.plan.clone(), &Arc::new(program.forced(candidate)), self.memory.len())?);
+    fn time(&self, candidate: Candidate, partition: &PartitionState) -> Result<f32, ExecError> {
+        let plan = Arc::new(GpuPlan::of(self.plan.clone(), &Arc::new(partition.forced(candidate)), self.memory.len())?);
         if let RunBy::Host { why } = plan.run_by(0) {
             return Err(ExecError::Untimed { why: why.to_owned() });
         }
@@ -151,7 +151,7 @@ impl Operands {
                 Ok(()) | Err(ExecError::Fault { .. }) => {}
                 Err(error) => return Err(error),
             }
-            if program.device.told_of_times.is_completed() {
+            if partition.device.told_of_times.is_completed() {
                 return Err(untimed());
             }
             if turn >= WARM_UPS && start.elapsed() > LIMIT {

@@ -1,4 +1,4 @@
-//! Results of work on constants, shared by the plans of a program.
+//! Results of work on constants, shared by the plans of a partition.
 use std::sync::{Mutex, PoisonError};
 
 use graph::{Graph, Plan, Tensor};

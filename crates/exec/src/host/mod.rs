@@ -22,7 +22,7 @@ use room::Room;
 pub(crate) use room::WALKED;
 use run::{RunState, execute};
 
-pub use run::{run_once, run_program};
+pub use run::{run_once, run_partition};
 
 /// The host as a device.
 ///

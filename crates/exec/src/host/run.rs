@@ -10,7 +10,7 @@ use host_ops::{Context, Parallel, Pool, Scratch, Serial};
 
 use super::HostDevice;
 use crate::{
-    ExecError, Program,
+    CompiledPartition, ExecError,
     device::{Observer, Order, Run, RunBy},
     memory::{Purpose, Share},
 };
@@ -169,23 +169,23 @@ pub(super) fn run_prologue(graph: &Graph, plan: &Plan) -> Option<Vec<Tensor>> {
 /// # Errors
 /// As for planning and running.
 pub fn run_once(graph: Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
-    run_program(&Program::new(graph, &HostDevice::new())?, inputs)
+    run_partition(&CompiledPartition::new(graph, &HostDevice::new())?, inputs)
 }
 
-/// Runs a program once on given tensors. Meant for tests, not for speed.
+/// Runs a partition once on given tensors. Meant for tests, not for speed.
 ///
 /// # Errors
 /// As for planning and running.
-pub fn run_program(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
+pub fn run_partition(partition: &CompiledPartition, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
     let given: Vec<crate::Input<'_>> = inputs
         .iter()
         .enumerate()
         .map(|(at, tensor)| crate::Input {
             shape: tensor.shape(),
-            value: program.needs_value(at).then(|| tensor.bytes()),
+            value: partition.needs_value(at).then(|| tensor.bytes()),
         })
         .collect();
-    let prepared = program.plan(&given)?;
+    let prepared = partition.plan(&given)?;
     let mut made = Made::new(prepared.plan());
     let (sources, outputs) =
         (inputs.iter().map(|tensor| tensor.bytes().as_ptr()).collect::<Vec<_>>(), made.addresses());

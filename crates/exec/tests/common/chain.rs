@@ -1,6 +1,6 @@
 //! Builds small graphs of several nodes, with their inputs.
 #![allow(dead_code, clippy::unwrap_used)]
-use exec::{Input, Program};
+use exec::{CompiledPartition, Input};
 use graph::{
     DType, Graph, Node, Plan, Prim, Step, Tensor, ValueId,
     ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
@@ -63,11 +63,11 @@ impl Chain {
     }
 
     /// The graph as a program, and its input tensors.
-    pub fn program(mut self, outputs: &[ValueId]) -> (Program, Vec<Tensor>) {
+    pub fn program(mut self, outputs: &[ValueId]) -> (CompiledPartition, Vec<Tensor>) {
         self.graph.set_inputs(self.inputs);
         self.graph.set_outputs(outputs.to_vec());
         self.graph.verify().unwrap();
-        (Program::new(self.graph, device::get()).unwrap(), self.given)
+        (CompiledPartition::new(self.graph, device::get()).unwrap(), self.given)
     }
 
     /// The plan for the given inputs, and the outputs.

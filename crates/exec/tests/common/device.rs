@@ -15,7 +15,7 @@ use std::{
 };
 
 use exec::{
-    Device, ExecError, Input, Program, RunBy,
+    CompiledPartition, Device, ExecError, Input, RunBy,
     dnn::{Libraries, Mode, Offering},
     gpu::{GpuDevice, GpuSettings},
     host::HostDevice,
@@ -101,12 +101,12 @@ fn gpu() -> GpuDevice {
 
 /// Runs a graph once.
 pub fn run_once(graph: Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
-    run(&Program::new(graph, get())?, inputs)
+    run(&CompiledPartition::new(graph, get())?, inputs)
 }
 
 /// Runs a program once.
-pub fn run(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
-    let outputs = exec::host::run_program(program, inputs);
+pub fn run(program: &CompiledPartition, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
+    let outputs = exec::host::run_partition(program, inputs);
     let (counts, threads) = (std::env::var_os("EXEC_TEST_COUNTS"), std::env::var_os("EXEC_TEST_THREADS"));
     if counts.is_none() && threads.is_none() {
         return outputs;

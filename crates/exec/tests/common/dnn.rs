@@ -3,9 +3,9 @@
 use std::sync::OnceLock;
 
 use exec::{
-    Input, Program, RunBy,
+    CompiledPartition, Input, RunBy,
     dnn::{Libraries, Mode, Offering},
-    host::{HostDevice, run_program},
+    host::{HostDevice, run_partition},
 };
 use graph::{Graph, Tensor};
 
@@ -29,7 +29,7 @@ pub fn device() -> HostDevice {
 }
 
 /// The backend of each step of the plan for these inputs: `own: map`, with the reason after a comma.
-pub fn run_by(program: &Program, given: &[Tensor]) -> Vec<String> {
+pub fn run_by(program: &CompiledPartition, given: &[Tensor]) -> Vec<String> {
     let value = |at: usize| program.needs_value(at).then(|| given[at].bytes());
     let inputs: Vec<Input<'_>> =
         given.iter().enumerate().map(|(at, tensor)| Input { shape: tensor.shape(), value: value(at) }).collect();
@@ -45,7 +45,7 @@ pub fn run_by(program: &Program, given: &[Tensor]) -> Vec<String> {
 
 /// The results of a graph with and without hipDNN, and the backend of each step.
 pub fn both(graph: &Graph, given: &[Tensor]) -> (Vec<Tensor>, Vec<Tensor>, Vec<String>) {
-    let with = Program::new(graph.clone(), &device()).unwrap();
-    let without = Program::new(graph.clone(), &HostDevice::new()).unwrap();
-    (run_program(&with, given).unwrap(), run_program(&without, given).unwrap(), run_by(&with, given))
+    let with = CompiledPartition::new(graph.clone(), &device()).unwrap();
+    let without = CompiledPartition::new(graph.clone(), &HostDevice::new()).unwrap();
+    (run_partition(&with, given).unwrap(), run_partition(&without, given).unwrap(), run_by(&with, given))
 }

@@ -2,7 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 use std::sync::Arc;
 
-use exec::{ExecError, Input, Order, Prepared, Program, Run, Serial, gpu::GpuDevice};
+use exec::{CompiledPartition, ExecError, Input, Order, Prepared, Run, Serial, gpu::GpuDevice};
 use graph::{DType, ops::Attribute};
 
 use crate::common::{self, Case, device, random};
@@ -14,7 +14,7 @@ pub fn gpu() -> GpuDevice {
 
 /// Looks up table rows by index: the data `[rows, 3]` is a constant, the indices are an input.
 pub struct Lookup {
-    pub program: Program,
+    pub program: CompiledPartition,
     rows: usize,
 }
 
@@ -26,7 +26,7 @@ impl Lookup {
         let inputs = vec![table, common::tensor(DType::I64, &[1], &[0.0])];
         let mut case = Case::new("Gather", 13, inputs, &[DType::F32]).attribute("axis", Attribute::Int(0));
         case.constants.push(0);
-        Self { program: Program::new(case.graph().unwrap().0, gpu).unwrap(), rows }
+        Self { program: CompiledPartition::new(case.graph().unwrap().0, gpu).unwrap(), rows }
     }
 
     pub fn prepare(&self, count: usize) -> Arc<dyn Prepared> {

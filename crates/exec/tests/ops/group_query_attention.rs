@@ -1,7 +1,7 @@
 //! Compares GroupQueryAttention with loops in double precision, with caches of all kinds.
 use std::sync::Arc;
 
-use exec::{Input, Order, Program, Run, Serial};
+use exec::{CompiledPartition, Input, Order, Run, Serial};
 use graph::{DType, Tensor, ops::Attribute};
 use proptest::prelude::*;
 
@@ -336,7 +336,7 @@ fn a_cache_is_updated_where_it_lies() {
     let given = decoder.given(11);
     let wanted = decoder.wanted(&given);
     let (graph, inputs) = decoder.case(&given).graph().unwrap();
-    let program = Program::new(graph, device::get()).unwrap();
+    let program = CompiledPartition::new(graph, device::get()).unwrap();
     let shapes: Vec<Input<'_>> = inputs
         .iter()
         .enumerate()

@@ -23,11 +23,11 @@ const KEPT_PLANS: usize = 64;
 pub struct Input<'a> {
     /// The extents.
     pub shape: &'a [usize],
-    /// The value, for inputs that [`Program::needs_value`] asks for.
+    /// The value, for inputs that [`CompiledPartition::needs_value`] asks for.
     pub value: Option<&'a [u8]>,
 }
 
-/// Receives every stage of a program: its name, and its text, which is formatted only if it is displayed.
+/// Receives every stage of a partition: its name, and its text, which is formatted only if it is displayed.
 pub type Watcher = Arc<dyn Fn(&str, &dyn fmt::Display) + Send + Sync>;
 
 /// Called for every prepared plan, with its partition.
@@ -46,7 +46,7 @@ pub struct Settings {
 }
 
 /// A partition with its plans so far.
-pub struct Program {
+pub struct CompiledPartition {
     /// Replaced when the device has moved constants.
     graph: RwLock<Arc<Graph>>,
     fired: Vec<Fired>,
@@ -74,7 +74,7 @@ impl Signature {
     }
 }
 
-impl Program {
+impl CompiledPartition {
     /// A partition on a device, after all passes, without plans yet.
     ///
     /// # Errors
@@ -103,9 +103,9 @@ impl Program {
         let loaded = device.load(graph.clone())?;
         let plans = Mutex::new(Lru::new(KEPT_PLANS));
         let (graph, made) = (RwLock::new(graph), AtomicUsize::new(0));
-        let program = Self { graph, fired, passes, watcher, planned, made, needs_value, plans, loaded };
-        program.let_go();
-        Ok(program)
+        let partition = Self { graph, fired, passes, watcher, planned, made, needs_value, plans, loaded };
+        partition.let_go();
+        Ok(partition)
     }
 
     /// The passes that changed the partition.
