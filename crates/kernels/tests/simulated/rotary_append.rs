@@ -1,9 +1,7 @@
 //! Tests caches that grow by keys that are rotated on the way, together with the queries: in the simulator and on the
 //! host, against loops in double precision.
-#![allow(clippy::unwrap_used)]
-mod common;
 
-use common::{check_numbers, dense, left_by_host, on_host, random, simulate, step, strided};
+use crate::common::{check_numbers, dense, left_by_host, on_host, random, simulate, step, strided};
 use graph::{
     DType, Prim, Scalar, Step, Tensor, View,
     prim::{Append, Filled, Positions, Rotary},

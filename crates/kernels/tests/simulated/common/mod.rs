@@ -3,12 +3,10 @@
 mod guarded;
 
 use std::{
+    cell::Cell,
     ffi::c_void,
     path::PathBuf,
-    sync::{
-        LazyLock, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{LazyLock, Mutex},
 };
 
 use graph::{DType, Prim, Scalar, Step, Tensor, View, prim::BufferId, shape};
@@ -70,11 +68,14 @@ static RUNTIME: LazyLock<Library> = LazyLock::new(|| {
 /// Serialises runs: the simulator's settings are process-wide.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The number of elements by which buffers start after an aligned address: callers align memory only to its elements.
-pub static SHIFT: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    /// The number of elements by which buffers start after an aligned address: callers align memory only to its
+    /// elements.
+    pub static SHIFT: Cell<usize> = const { Cell::new(0) };
+}
 
 fn shift(dtype: DType) -> usize {
-    SHIFT.load(Ordering::Relaxed) * dtype.bytes()
+    SHIFT.get() * dtype.bytes()
 }
 
 type Configure = unsafe extern "C" fn(i32, i32);
@@ -217,6 +218,16 @@ pub fn left_by_host(step: &Step, inputs: &[Tensor], output_elems: &[usize]) -> (
 /// Targets that represent the kinds of wave: 32 and 64 lanes, without and with matrix instructions.
 pub const TARGETS: [&str; 4] = ["gfx1030", "gfx906", "gfx1100", "gfx942"];
 
+/// The targets to test: all, or those of a part if `KERNELS_TEST_PART` is set to one, such as `1/3`. Every test has at
+/// least one target in every part.
+pub fn due<'a>(targets: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
+    let part = std::env::var("KERNELS_TEST_PART").unwrap_or_else(|_| "0/1".to_owned());
+    let (part, parts) = part.split_once('/').unwrap();
+    let parts = parts.parse::<usize>().unwrap().min(targets.len());
+    let part = part.parse::<usize>().unwrap() % parts;
+    targets.iter().enumerate().filter(move |(at, _)| at % parts == part).map(|(_, target)| *target)
+}
+
 /// Runs a step on the host and in the simulator, for all kinds of wave and three thread orders, and compares.
 /// `relative` is relative to the larger of 1 and the magnitude.
 pub fn check(step: &Step, inputs: &[Tensor], output_elems: &[usize], relative: f64) {
@@ -226,7 +237,7 @@ pub fn check(step: &Step, inputs: &[Tensor], output_elems: &[usize], relative: f
 /// Like [`check`], for these targets.
 pub fn check_on(targets: &[&str], step: &Step, inputs: &[Tensor], output_elems: &[usize], relative: f64) {
     let wanted = on_host(step, inputs, output_elems).unwrap();
-    for target in targets {
+    for target in due(targets) {
         for order in 0..3 {
             let (found, fault) = simulate(step, inputs, output_elems, target, order).unwrap_or_else(|declined| {
                 panic!("{target}: {step:?} declined: {declined}");
@@ -246,7 +257,7 @@ pub fn check_on(targets: &[&str], step: &Step, inputs: &[Tensor], output_elems: 
 /// Runs a step in the simulator, for these targets and three thread orders, and compares the outputs with numbers.
 pub fn check_numbers(targets: &[&str], step: &Step, inputs: &[Tensor], wanted: &[Vec<f64>], relative: f64) {
     let elems: Vec<usize> = wanted.iter().map(Vec::len).collect();
-    for target in targets {
+    for target in due(targets) {
         for order in 0..3 {
             let (found, fault) = simulate(step, inputs, &elems, target, order).unwrap_or_else(|declined| {
                 panic!("{target}: {step:?} declined: {declined}");

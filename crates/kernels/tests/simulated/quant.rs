@@ -1,8 +1,6 @@
 //! Tests products with packed weights in the simulator, against loops in double precision and the host's primitives.
-#![allow(clippy::unwrap_used)]
-mod common;
 
-use common::{dense, on_host, random, random_ints, simulate, step, strided};
+use crate::common::{dense, due, on_host, random, random_ints, simulate, step, strided};
 use graph::{
     DType, Prim, Scalar, Tensor, View,
     expr::{Binary, Expr, Unary},
@@ -186,7 +184,7 @@ impl Problem {
             }
         };
         compare(&on_host(&step, &data, &[rows * made]).unwrap()[0], "host");
-        for target in targets {
+        for target in due(targets) {
             if let Some(kernel) = self.kernel {
                 let work = kernels::work(&step, &Arch::new(target, 4)).unwrap();
                 assert_eq!(work.launches[0].kernel.name, kernel, "{self:?}");

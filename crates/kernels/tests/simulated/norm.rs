@@ -1,7 +1,6 @@
 //! Tests norms in the simulator.
-mod common;
 
-use common::{check, dense, random, step, strided};
+use crate::common::{check, dense, random, step, strided};
 use graph::{DType, Prim, Scalar, Tensor, View, prim::Norm};
 
 const LAYER: Norm = Norm { axes: 1, epsilon: 1e-5, centre: true, scale: true, bias: true, round_before_scale: false };

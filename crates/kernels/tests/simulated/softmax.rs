@@ -1,7 +1,6 @@
 //! Tests softmax kernels in the simulator.
-mod common;
 
-use common::{check, dense, random, step, strided};
+use crate::common::{check, dense, random, step, strided};
 use graph::{DType, Prim, Scalar, Tensor, View, prim::Softmax};
 
 fn softmax(log: bool, x: View, count: usize, relative: f64) {

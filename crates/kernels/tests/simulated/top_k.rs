@@ -1,7 +1,6 @@
 //! Tests searches for the best elements in the simulator.
-mod common;
 
-use common::{check, dense, random, random_ints, step, strided};
+use crate::common::{check, dense, random, random_ints, step, strided};
 use graph::{DType, Prim, Scalar, Tensor, View, prim::TopK};
 
 fn search(k: usize, x: View, buffer: &Tensor) {

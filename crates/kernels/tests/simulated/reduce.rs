@@ -1,7 +1,6 @@
 //! Tests reductions in the simulator.
-mod common;
 
-use common::{check, dense, kernel_of, random, random_ints, step, strided};
+use crate::common::{check, dense, kernel_of, random, random_ints, step, strided};
 use graph::{
     DType, Prim, Tensor, View,
     prim::{Reduce, ReduceKind},

@@ -1,7 +1,6 @@
 //! Tests products with epilogues in the simulator.
-mod common;
 
-use common::{check_on, dense, random, random_ints, step, strided};
+use crate::common::{check_on, dense, random, random_ints, step, strided};
 use graph::{
     DType, Prim, Scalar, View,
     expr::{Binary, Expr, Unary},

@@ -1,7 +1,6 @@
 //! Tests interpolation in the simulator.
-mod common;
 
-use common::{check, dense, random, random_ints, step, strided};
+use crate::common::{check, dense, random, random_ints, step, strided};
 use graph::{
     DType, Prim, View,
     prim::{Coordinates, Interpolation, Nearest, Resize},

@@ -1,7 +1,6 @@
 //! Tests convolutions in the simulator.
-mod common;
 
-use common::{check_on, dense, random, random_ints, step, strided};
+use crate::common::{check_on, dense, random, random_ints, step, strided};
 use graph::{
     DType, Prim, Tensor, View,
     prim::{Conv, Integer},

@@ -1,9 +1,7 @@
 //! Tests attention of a token whose key and value are appended to the cache in the same launch: in the simulator and on
 //! the host, against loops in double precision.
-#![allow(clippy::unwrap_used)]
-mod common;
 
-use common::{dense, left_by_host, on_host, random, simulate, step, strided};
+use crate::common::{dense, due, left_by_host, on_host, random, simulate, step, strided};
 use graph::{
     DType, Prim, Scalar, Step, Tensor, View,
     prim::{Append, AppendAttention, CachedAttention, Filled, Positions, Rotary, Sinks},
@@ -256,7 +254,7 @@ impl Case {
                 }
             };
             compare(&on_host(&step, &inputs, &elems).unwrap(), "host");
-            for (target, order) in targets.iter().flat_map(|target| (0..3).map(move |order| (target, order))) {
+            for (target, order) in due(targets).flat_map(|target| (0..3).map(move |order| (target, order))) {
                 let (found, fault) = simulate(&step, &inputs, &elems, target, order).unwrap();
                 assert_eq!(fault, 0, "{target}: {self:?}");
                 compare(&found, &format!("{target}, order {order}"));
@@ -339,7 +337,7 @@ fn tokens_that_do_not_fit_or_have_no_angles_are_faults() {
             let (mut step, inputs, elems) = case.step(true);
             let Prim::AppendAttention(both) = &mut step.prim else { panic!("{step:?}") };
             both.append.rotary.as_mut().unwrap().positions = Positions::Behind(Filled { shift });
-            for target in TARGETS {
+            for target in due(&TARGETS) {
                 let (found, fault) = simulate(&step, &inputs, &elems, target, 0).unwrap();
                 assert_ne!(fault, 0, "{target}");
                 for part in 0..2 {

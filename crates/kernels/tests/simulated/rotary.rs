@@ -1,8 +1,6 @@
 //! Tests rotary position embeddings in the simulator, against loops in double precision.
-#![allow(clippy::unwrap_used)]
-mod common;
 
-use common::{check_numbers, dense, random, simulate, step, strided};
+use crate::common::{check_numbers, dense, random, simulate, step, strided};
 use graph::{
     DType, Prim, Scalar, Tensor,
     prim::{Filled, Positions, Rotary},

@@ -1,8 +1,6 @@
 //! Tests attention in the simulator.
-#![allow(clippy::unwrap_used)]
-mod common;
 
-use common::{check_on, dense, kernel_of, random, random_ints, step, strided};
+use crate::common::{check_on, dense, kernel_of, random, random_ints, step, strided};
 use graph::{
     DType, Prim, Scalar, Tensor, View,
     expr::{Binary, Expr, Ref, Unary},
@@ -127,7 +125,7 @@ fn scores_that_grow_from_key_to_key() {
         let data = [q, k, random(DType::F16, total * 16, 9)];
         let (shape, scores) = (case.shape().into_iter().collect(), plain(DType::F16));
         let prim = Prim::Attention(Attention { alpha: 0.25, shape, scores, zero_if_hidden: false });
-        check_on(&MATRIX, &common::step(prim, inputs, vec![out]), &data, &[rows * 16], 4e-3);
+        check_on(&MATRIX, &crate::common::step(prim, inputs, vec![out]), &data, &[rows * 16], 4e-3);
     }
 }
 

@@ -1,9 +1,6 @@
 //! Tests maps in the simulator.
-mod common;
 
-use std::sync::atomic::Ordering;
-
-use common::{SHIFT, check, dense, random, random_ints, simulate, step, strided};
+use crate::common::{SHIFT, check, dense, random, random_ints, simulate, step, strided};
 use graph::{
     DType, Prim, Scalar, Step, View,
     expr::{Binary, Expr},
@@ -151,12 +148,12 @@ fn offsets_that_no_pack_is_aligned_to() {
 #[test]
 fn buffers_that_no_pack_is_aligned_to() {
     // The other tests of this program pass either way.
-    SHIFT.store(1, Ordering::Relaxed);
+    SHIFT.set(1);
     dense_operands_of_all_lengths();
     operands_that_repeat_along_rows_and_columns();
     copies_between_any_strides();
     rows_that_no_pack_divides();
-    SHIFT.store(0, Ordering::Relaxed);
+    SHIFT.set(0);
 }
 
 #[test]

@@ -1,9 +1,6 @@
 //! Tests running sums and products in the simulator.
-mod common;
 
-use std::sync::atomic::Ordering;
-
-use common::{SHIFT, check_on, dense, random, random_ints, step, strided};
+use crate::common::{SHIFT, check_on, dense, random, random_ints, step, strided};
 use graph::{DType, Prim, prim::Cumulative};
 
 /// Both wave widths; nothing here depends on other properties of a target.
@@ -54,7 +51,7 @@ fn long_lines_of_halves_and_bytes() {
 #[test]
 fn buffers_that_no_pack_is_aligned_to() {
     // The other tests of this program pass either way.
-    SHIFT.store(1, Ordering::Relaxed);
+    SHIFT.set(1);
     long_lines_of_halves_and_bytes();
-    SHIFT.store(0, Ordering::Relaxed);
+    SHIFT.set(0);
 }

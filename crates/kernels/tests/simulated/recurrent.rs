@@ -1,8 +1,6 @@
 //! Tests recurrent layers in the simulator.
-#![allow(clippy::unwrap_used)]
-mod common;
 
-use common::{check, dense, random, step, strided};
+use crate::common::{check, dense, random, step, strided};
 use graph::{
     DType, Prim, Scalar, Tensor, View,
     prim::{Activation, ActivationKind, Cell, Recurrent, RecurrentInputs},

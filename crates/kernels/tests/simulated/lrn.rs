@@ -1,7 +1,6 @@
 //! Tests local response normalisation in the simulator.
-mod common;
 
-use common::{check, dense, random, step, strided};
+use crate::common::{check, dense, random, step, strided};
 use graph::{DType, Prim, View, prim::Lrn};
 
 fn lrn(size: usize, x: View) {

@@ -1,8 +1,6 @@
 //! Tests growing caches in the simulator.
-#![allow(clippy::unwrap_used)]
-mod common;
 
-use common::{check_numbers, dense, random, simulate, step, strided};
+use crate::common::{check_numbers, dense, random, simulate, step, strided};
 use graph::{
     DType, Prim, Scalar, Step, Tensor, View,
     prim::{Append, Filled},

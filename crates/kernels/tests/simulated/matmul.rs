@@ -1,7 +1,6 @@
 //! Tests matrix products in the simulator.
-mod common;
 
-use common::{check_numbers, check_on, dense, random, random_ints, step, strided};
+use crate::common::{check_numbers, check_on, dense, random, random_ints, step, strided};
 use graph::{
     DType, Prim, Step, Tensor, View,
     expr::{Binary, Expr},

@@ -1,9 +1,6 @@
 //! Tests gathers in the simulator.
-mod common;
 
-use std::sync::atomic::Ordering;
-
-use common::{SHIFT, check_on, dense, random, random_indices as indices, simulate, step, strided};
+use crate::common::{SHIFT, check_on, dense, random, random_indices as indices, simulate, step, strided};
 use graph::{
     DType, Prim, Scalar, Tensor,
     prim::{Axis, BatchDims},
@@ -68,9 +65,9 @@ fn tuples_with_batches_and_slices() {
 #[test]
 fn buffers_that_no_pack_is_aligned_to() {
     // The other tests of this program pass either way.
-    SHIFT.store(1, Ordering::Relaxed);
+    SHIFT.set(1);
     slices_of_all_widths();
-    SHIFT.store(0, Ordering::Relaxed);
+    SHIFT.set(0);
 }
 
 #[test]

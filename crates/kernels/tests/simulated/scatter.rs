@@ -1,9 +1,6 @@
 //! Tests scatters in the simulator.
-mod common;
 
-use std::sync::atomic::Ordering;
-
-use common::{SHIFT, check_on, dense, random, random_indices, random_ints, simulate, step, strided};
+use crate::common::{SHIFT, check_on, dense, random, random_indices, random_ints, simulate, step, strided};
 use graph::{
     DType, Prim, Scalar, Tensor,
     prim::{Scatter, ScatterKind},
@@ -76,9 +73,9 @@ fn strided_operands() {
 #[test]
 fn buffers_that_no_pack_is_aligned_to() {
     // The other tests of this program pass either way.
-    SHIFT.store(1, Ordering::Relaxed);
+    SHIFT.set(1);
     slices_meet_in_order();
-    SHIFT.store(0, Ordering::Relaxed);
+    SHIFT.set(0);
 }
 
 #[test]

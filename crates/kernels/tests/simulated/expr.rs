@@ -1,9 +1,7 @@
 //! Tests generated expressions in the simulator: elementary functions against double precision over their whole range,
 //! and random expressions against their definition.
-#![allow(clippy::unwrap_used, clippy::panic)]
-mod common;
 
-use common::{dense, simulate, step, strided};
+use crate::common::{dense, simulate, step, strided};
 use graph::{
     DType, Prim, Scalar, Step, Tensor,
     expr::{Binary, Expr, Ref, Unary, erf},

@@ -1,8 +1,6 @@
 //! Tests attention over caches in the simulator, against loops in double precision.
-#![allow(clippy::unwrap_used)]
-mod common;
 
-use common::{check_numbers, dense, random, step, strided};
+use crate::common::{check_numbers, dense, random, step, strided};
 use graph::{
     DType, Prim, Scalar, Tensor,
     prim::{CachedAttention, Filled, Sinks},
