@@ -40,6 +40,41 @@ elements! {
     u64 => U64;
 }
 
+/// The properties of the view, for both kinds of tensor.
+macro_rules! view_properties {
+    ($tensor:ident) => {
+        impl<'a> $tensor<'a> {
+            /// The element type.
+            pub fn dtype(&self) -> DType {
+                self.view.dtype
+            }
+
+            /// The extents.
+            pub fn shape(&self) -> &'a [usize] {
+                &self.view.shape
+            }
+
+            /// The stride of each axis, in elements.
+            pub fn strides(&self) -> &'a [isize] {
+                &self.view.strides
+            }
+
+            /// How many elements it has.
+            pub fn elems(&self) -> usize {
+                self.view.elems()
+            }
+
+            /// True if its elements are contiguous, in row-major order.
+            pub fn is_dense(&self) -> bool {
+                self.view.is_dense()
+            }
+        }
+    };
+}
+
+view_properties!(Tensor);
+view_properties!(TensorMut);
+
 /// A read-only tensor.
 #[derive(Clone, Copy)]
 pub struct Tensor<'a> {
@@ -59,31 +94,6 @@ impl<'a> Tensor<'a> {
     pub(crate) unsafe fn new(view: &'a View, base: *const u8) -> Self {
         let start = base.wrapping_offset(view.offset * view.dtype.bytes() as isize);
         Self { view, start, memory: PhantomData }
-    }
-
-    /// The element type.
-    pub fn dtype(&self) -> DType {
-        self.view.dtype
-    }
-
-    /// The extents.
-    pub fn shape(&self) -> &'a [usize] {
-        &self.view.shape
-    }
-
-    /// The stride of each axis, in elements.
-    pub fn strides(&self) -> &'a [isize] {
-        &self.view.strides
-    }
-
-    /// How many elements it has.
-    pub fn elems(&self) -> usize {
-        self.view.elems()
-    }
-
-    /// True if its elements are contiguous, in row-major order.
-    pub fn is_dense(&self) -> bool {
-        self.view.is_dense()
     }
 
     /// The first element's address, whatever its type.
@@ -124,31 +134,6 @@ impl<'a> TensorMut<'a> {
     pub(crate) unsafe fn new(view: &'a View, base: *mut u8) -> Self {
         let start = base.wrapping_offset(view.offset * view.dtype.bytes() as isize);
         Self { view, start, memory: PhantomData }
-    }
-
-    /// The element type.
-    pub fn dtype(&self) -> DType {
-        self.view.dtype
-    }
-
-    /// The extents.
-    pub fn shape(&self) -> &'a [usize] {
-        &self.view.shape
-    }
-
-    /// The stride of each axis, in elements.
-    pub fn strides(&self) -> &'a [isize] {
-        &self.view.strides
-    }
-
-    /// How many elements it has.
-    pub fn elems(&self) -> usize {
-        self.view.elems()
-    }
-
-    /// True if its elements are contiguous, in row-major order.
-    pub fn is_dense(&self) -> bool {
-        self.view.is_dense()
     }
 
     /// The same memory, for the writer to read.

@@ -40,92 +40,37 @@ pub(super) struct Job<'a> {
     pub output: TensorMut<'a>,
 }
 
+/// Expands `$body` with `$type` as the Rust type that the list has for an element type.
+macro_rules! with_type {
+    ($dtype:expr, $type:ident => $body:expr, { $($pattern:pat => $rust:ty),* } $(, _ => $other:expr)?) => {
+        match $dtype {
+            $($pattern => {
+                type $type = $rust;
+                $body
+            })*
+            $(_ => $other,)?
+        }
+    };
+}
+
 /// Expands `$body` with `$type` as the type of an element in a register; bools are bytes.
 macro_rules! with_lane {
     ($dtype:expr, $type:ident => $body:expr) => {
-        match $dtype {
-            DType::F32 | DType::F16 | DType::Bf16 => {
-                type $type = f32;
-                $body
-            }
-            DType::F64 => {
-                type $type = f64;
-                $body
-            }
-            DType::I8 => {
-                type $type = i8;
-                $body
-            }
-            DType::I16 => {
-                type $type = i16;
-                $body
-            }
-            DType::I32 => {
-                type $type = i32;
-                $body
-            }
-            DType::I64 => {
-                type $type = i64;
-                $body
-            }
-            DType::U8 | DType::Bool => {
-                type $type = u8;
-                $body
-            }
-            DType::U16 => {
-                type $type = u16;
-                $body
-            }
-            DType::U32 => {
-                type $type = u32;
-                $body
-            }
-            DType::U64 => {
-                type $type = u64;
-                $body
-            }
-        }
+        with_type!($dtype, $type => $body, {
+            DType::F32 | DType::F16 | DType::Bf16 => f32, DType::F64 => f64,
+            DType::I8 => i8, DType::I16 => i16, DType::I32 => i32, DType::I64 => i64,
+            DType::U8 | DType::Bool => u8, DType::U16 => u16, DType::U32 => u32, DType::U64 => u64
+        })
     };
 }
 
 /// Same as [`with_lane`], for integers only; other types expand `$other`.
 macro_rules! with_int {
     ($dtype:expr, $type:ident => $body:expr, _ => $other:expr) => {
-        match $dtype {
-            DType::I8 => {
-                type $type = i8;
-                $body
-            }
-            DType::I16 => {
-                type $type = i16;
-                $body
-            }
-            DType::I32 => {
-                type $type = i32;
-                $body
-            }
-            DType::I64 => {
-                type $type = i64;
-                $body
-            }
-            DType::U8 => {
-                type $type = u8;
-                $body
-            }
-            DType::U16 => {
-                type $type = u16;
-                $body
-            }
-            DType::U32 => {
-                type $type = u32;
-                $body
-            }
-            DType::U64 => {
-                type $type = u64;
-                $body
-            }
-            _ => $other,
-        }
+        with_type!($dtype, $type => $body, {
+            DType::I8 => i8, DType::I16 => i16, DType::I32 => i32, DType::I64 => i64,
+            DType::U8 => u8, DType::U16 => u16, DType::U32 => u32, DType::U64 => u64
+        }, _ => $other)
     };
 }
 
