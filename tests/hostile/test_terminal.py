@@ -40,7 +40,7 @@ MESSAGES = {
     "provider-option": lambda place: place.options({NAME: NAME}, "amdgpu"),
     "provider-value": lambda place: place.options({"profile": NAME}, "amdgpu"),
     "entry": entry(f"ep.hip.{NAME}", NAME),
-    "entry-value": entry("ep.hip.graph", NAME),
+    "entry-value": entry("ep.hip.replay", NAME),
     "refused-value": entry("ep.hip.explain_file", "{target}/" + NAME.replace("/", "")),
     "filename": edited("model", "decoder", "filename", to=NAME),
     "tokenizer_dir": edited("model", "tokenizer_dir", to=NAME),

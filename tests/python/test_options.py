@@ -241,18 +241,24 @@ def test_one_of_several_selected_devices_is_picked():
     ("entries", "meant"),
     [
         ({"ep.hip.bogus": "1"}, 'unknown option "bogus"'),
-        ({"ep.hip.garph": "on"}, 'did you mean "graph"'),
-        ({"ep.hip.graph": "maybe"}, "expected auto, on or off"),
+        ({"ep.hip.repaly": "on"}, 'did you mean "replay"'),
+        ({"ep.hip.replay": "maybe"}, "expected auto, on or off"),
+        ({"ep.hip.graph": "maybe"}, 'option replay is "maybe" (entry "ep.hip.graph")'),
         ({"ep.hip.disable_passes": "no-such-pass"}, "unknown pass no-such-pass"),
         ({"ep.migraphx.fp61_enable": "1"}, 'did you mean "fp16_enable"'),
     ],
-    ids=["unknown", "misspelled", "value", "pass", "other-backend"],
+    ids=["unknown", "misspelled", "value", "older-name", "pass", "other-backend"],
 )
 def test_typos_in_a_backends_options_are_errors(entries, meant):
     with registered() as found:
         with pytest.raises(Exception) as raised:
             with_entries(found[:1], {"ep.amdgpu.profile": "hip", **entries})
         assert meant in str(raised.value) and "INVALID_ARGUMENT" in str(raised.value), raised.value
+
+
+def test_the_older_name_of_an_option_still_works():
+    with registered() as found:
+        works(with_entries(found[:1], {"ep.amdgpu.profile": "hip", "ep.hip.graph": "off"}))
 
 
 def test_unknown_options_of_a_backend_do_not_reach_it_when_not_strict():

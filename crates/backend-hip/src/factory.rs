@@ -135,7 +135,7 @@ impl Factory for HipFactory {
         let tuning = Tuning::new(&options)?;
         let runs = self.runs(request, &options, driver);
         let settings = GpuSettings {
-            graphs: mode(&options, keys::GRAPH),
+            graphs: mode(&options, keys::REPLAY),
             tf32: options.is_on(keys::TF32),
             progress: path(keys::PROGRESS_FILE).map(progress::writer),
             ..GpuSettings::default()
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn the_engine_knows_every_word_that_the_table_accepts() {
         for (key, knows) in [
-            (keys::GRAPH, (|word| word.parse::<GraphMode>().is_ok()) as fn(&str) -> bool),
+            (keys::REPLAY, (|word| word.parse::<GraphMode>().is_ok()) as fn(&str) -> bool),
             (keys::HIPDNN, |word| word.parse::<Mode>().is_ok()),
             (keys::TUNE, |word| word.parse::<TuneMode>().is_ok()),
         ] {

@@ -218,7 +218,7 @@ fn a_misspelled_option_is_an_error_with_and_without_a_device() {
         (["--option", "device=1"], "did you mean \"device_id\""),
         (["--profile", "hipp"], "did you mean \"hip\""),
         (["--option", "ep.hip.bogus=1"], "unknown option \"bogus\""),
-        (["--option", "ep.hip.graph=maybe"], "expected auto, on or off"),
+        (["--option", "ep.hip.replay=maybe"], "expected auto, on or off"),
         (["--option", "ep.migraphx.fp61_enable=1"], "did you mean \"fp16_enable\""),
     ] {
         for driver in ["host", "amd"] {

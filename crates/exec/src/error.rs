@@ -60,7 +60,7 @@ pub enum ExecError {
     },
     /// The device stopped working and can't be used any more.
     #[error(
-        "{device} stopped working, at {node} or before it: {source}\n  help: this process can't use the device any more: end it and start anew; if it happens again, set ep.hip.graph=off and AMD_SERIALIZE_KERNEL=3 (on the CUDA twin CUDA_LAUNCH_BLOCKING=1), which make the first failing kernel known, and look at the system's log (dmesg)"
+        "{device} stopped working, at {node} or before it: {source}\n  help: this process can't use the device any more: end it and start anew; if it happens again, set ep.hip.replay=off and AMD_SERIALIZE_KERNEL=3 (on the CUDA twin CUDA_LAUNCH_BLOCKING=1), which make the first failing kernel known, and look at the system's log (dmesg)"
     )]
     DeviceLost {
         /// The device.

@@ -15,6 +15,8 @@ use super::{hip, migraphx};
 pub struct BackendOption {
     /// The name after `ep.<namespace>.`.
     pub name: &'static str,
+    /// Names that it had before. They are still read; if both are set, the current name wins.
+    pub old_names: &'static [&'static str],
     /// The kind of value it takes.
     pub kind: Kind,
     /// Who may set it.
@@ -36,8 +38,8 @@ pub struct BackendTable {
     pub rows: &'static [BackendOption],
     /// Names that are accepted but have no effect.
     pub ignored: &'static [&'static str],
-    /// Older names: the prefix and the renamed options.
-    pub(super) legacy: Option<(&'static str, &'static [(&'static str, &'static str)])>,
+    /// A prefix that every name may have.
+    pub(super) old_prefix: Option<&'static str>,
 }
 
 /// The table of a namespace; `None` if the backend is not one of ours.
@@ -79,25 +81,22 @@ pub(super) enum Read {
 impl BackendTable {
     /// The option with this name or older name.
     pub fn find(&self, name: &str) -> Option<&'static BackendOption> {
-        let name = self.current(name);
-        self.rows.iter().find(|row| row.name == name)
+        let without_prefix = self.without_old_prefix(name);
+        self.rows.iter().find(|row| row.name == without_prefix || row.old_names.contains(&name))
     }
 
-    /// The current name for an older one.
-    fn current<'n>(&self, name: &'n str) -> &'n str {
-        let Some((prefix, renamed)) = self.legacy else { return name };
-        let Some(legacy) = name.strip_prefix(prefix) else { return name };
-        renamed.iter().find(|(old, _)| *old == legacy).map_or(legacy, |&(_, new)| new)
+    fn without_old_prefix<'n>(&self, name: &'n str) -> &'n str {
+        self.old_prefix.and_then(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
     }
 
     /// Whether a name is accepted but has no effect.
     pub fn ignores(&self, name: &str) -> bool {
-        self.ignored.contains(&self.current(name))
+        self.ignored.contains(&self.without_old_prefix(name))
     }
 
     /// The closest option names, best first.
     pub(super) fn nearest(&self, name: &str) -> Vec<&'static str> {
-        nearest(self.current(name), self.rows.iter().map(|row| row.name))
+        nearest(self.without_old_prefix(name), self.rows.iter().map(|row| row.name))
     }
 
     /// Reads one entry.
@@ -111,7 +110,8 @@ impl BackendTable {
         }
     }
 
-    /// Picks the entries of this backend from all entries of a session.
+    /// Picks the entries of this backend from all entries of a session. An option's current name wins over its older
+    /// ones.
     ///
     /// # Errors
     /// [`OptionsError`] naming every unknown option and malformed value.
@@ -120,18 +120,23 @@ impl BackendTable {
         entries: impl IntoIterator<Item = (&'e str, &'e str)>,
     ) -> Result<BackendOptions, OptionsError> {
         let prefix = format!("ep.{}.", self.namespace);
-        let (mut options, mut problems) = (BackendOptions::default(), Vec::new());
+        let (mut current, mut old, mut problems) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         for (key, text) in entries {
             let Some(name) = key.strip_prefix(&prefix) else { continue };
             match self.read_entry(key, name, text) {
-                Ok(Read::Value(row, Some(value))) => drop(options.0.insert(row.name, value)),
-                Ok(Read::Value(_, None) | Read::Ignored) => {}
+                Ok(Read::Value(row, value)) => {
+                    let given = if name == row.name { &mut current } else { &mut old };
+                    given.insert(row.name, value);
+                }
+                Ok(Read::Ignored) => {}
                 Ok(Read::Unknown) => problems.push(self.unknown(key, name)),
                 Err(problem) => problems.push(problem),
             }
         }
         if problems.is_empty() {
-            return Ok(options);
+            old.extend(current);
+            let given = old.into_iter().filter_map(|(name, value)| Some((name, value?)));
+            return Ok(BackendOptions(given.collect()));
         }
         Err(OptionsError { whose: format!("the {} backend", self.namespace), problems })
     }
@@ -155,7 +160,7 @@ impl BackendTable {
             " Meaning |\n|---|---|---|---|---|\n"
         };
         for row in self.rows {
-            let BackendOption { name, kind, set_by, default, meaning, environment } = row;
+            let BackendOption { name, old_names, kind, set_by, default, meaning, environment } = row;
             // Writing to a String cannot fail.
             let _ = write!(
                 text,
@@ -168,7 +173,11 @@ impl BackendTable {
                 let variables: Vec<_> = environment.iter().map(|name| format!("`{name}`")).collect();
                 let _ = write!(text, " {} |", variables.join(", "));
             }
-            let _ = writeln!(text, " {meaning} |");
+            let _ = write!(text, " {meaning}");
+            for old in *old_names {
+                let _ = write!(text, " (older name: `ep.{}.{old}`)", self.namespace);
+            }
+            text += " |\n";
         }
         text
     }
@@ -193,12 +202,12 @@ mod tests {
 
     #[test]
     fn typos_are_errors_that_name_what_was_meant() {
-        let message = read(&[("ep.hip.garph", "on"), ("ep.hip.graph", "maybe")]).unwrap_err().to_string();
+        let message = read(&[("ep.hip.repaly", "on"), ("ep.hip.replay", "maybe")]).unwrap_err().to_string();
         for wanted in [
             "2 problems with the options of the hip backend:",
-            "unknown option \"garph\" (entry \"ep.hip.garph\"); did you mean \"graph\"?",
-            "option graph is \"maybe\" (entry \"ep.hip.graph\"): expected auto, on or off",
-            "help: the options ep.hip.* are hipdnn, graph,",
+            "unknown option \"repaly\" (entry \"ep.hip.repaly\"); did you mean \"replay\"?",
+            "option replay is \"maybe\" (entry \"ep.hip.replay\"): expected auto, on or off",
+            "help: the options ep.hip.* are hipdnn, replay,",
         ] {
             assert!(message.contains(wanted), "{message}");
         }
@@ -209,13 +218,27 @@ mod tests {
         let entries = [("ep.migraphx.migraphx_model_cache_dir", "/c"), ("ep.migraphx.migraphx_mem_limit", "1")];
         let options = migraphx::TABLE.read(entries).unwrap();
         assert_eq!(options.get("cache_dir"), Some("/c"));
+        assert_eq!(read(&[("ep.hip.graph", "off")]).unwrap().get(hip::REPLAY), Some("off"));
+        let message = read(&[("ep.hip.graph", "maybe")]).unwrap_err().to_string();
+        assert!(message.contains("option replay is \"maybe\" (entry \"ep.hip.graph\")"), "{message}");
+    }
+
+    #[test]
+    fn a_current_name_wins_over_an_older_one_in_any_order() {
+        let (current, old) = (("ep.hip.replay", "on"), ("ep.hip.graph", "off"));
+        for entries in [[current, old], [old, current]] {
+            assert_eq!(read(&entries).unwrap().get(hip::REPLAY), Some("on"));
+        }
     }
 
     #[test]
     fn names_are_unique_and_what_names_files_needs_trust() {
         for table in [&hip::TABLE, &migraphx::TABLE] {
             for (index, row) in table.rows.iter().enumerate() {
-                assert!(table.rows[..index].iter().all(|other| other.name != row.name), "{}", row.name);
+                for name in row.old_names.iter().chain([&row.name]) {
+                    let is_taken = |other: &BackendOption| other.name == *name || other.old_names.contains(name);
+                    assert!(!table.rows[..index].iter().any(is_taken), "{name}");
+                }
                 assert!(!row.meaning.is_empty() && !row.meaning.contains('\n'), "{}", row.name);
                 assert!(row.kind != Kind::Path || row.set_by == SetBy::Trusted, "{}", row.name);
             }

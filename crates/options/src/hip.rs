@@ -6,11 +6,12 @@ use super::slot::Kind;
 use super::trust::SetBy;
 
 macro_rules! hip_options {
-    ($($constant:ident: $name:literal, $kind:expr, $set_by:ident, $default:literal, $meaning:literal;)*) => {
+    ($($constant:ident: $name:literal $(or $old:literal)*, $kind:expr, $set_by:ident, $default:literal, $meaning:literal;)*) => {
         $(#[doc = concat!("`ep.hip.", $name, "`: ", $meaning, ".")] pub const $constant: &str = concat!("ep.hip.", $name);)*
 
         const ROWS: &[BackendOption] = &[$(BackendOption {
             name: $name,
+            old_names: &[$($old),*],
             kind: $kind,
             set_by: SetBy::$set_by,
             default: $default,
@@ -24,7 +25,7 @@ const AUTO_ON_OFF: Kind = Kind::Choice(&["auto", "on", "off"]);
 
 hip_options! {
     HIPDNN: "hipdnn", AUTO_ON_OFF, Anyone, "`auto`", "which steps may run on hipDNN ([engine.md](engine.md#hipdnn))";
-    GRAPH: "graph", AUTO_ON_OFF, Anyone, "`auto`", "on a GPU: `auto` captures a plan as a graph and replays it once its addresses repeat, `on` also captures every new set of addresses, `off` launches each kernel";
+    REPLAY: "replay" or "graph", AUTO_ON_OFF, Anyone, "`auto`", "on a GPU: `auto` captures a plan and replays it once its addresses repeat, `on` also captures every new set of addresses, `off` launches each kernel";
     GRAPH_CAPTURE: "graph_capture", Kind::Switch, Anyone, "`0`", "`1` lets ONNX Runtime capture runs and replay them ([engine.md](engine.md#captures))";
     TF32: "tf32", Kind::Switch, Anyone, "`0`", "`1` lets a GPU round the operands of single-precision matrix products to TF32";
     TUNE: "tune", Kind::Choice(&["auto", "on", "again", "off"]), Anyone, "`auto`", "on a GPU: `auto` uses existing measurements, `on` measures steps without one, `again` measures all steps, `off` ignores measurements ([engine.md](engine.md#tuning))";
@@ -41,4 +42,4 @@ hip_options! {
 }
 
 /// Every option of the hip backend.
-pub static TABLE: BackendTable = BackendTable { namespace: Namespace::Hip, rows: ROWS, ignored: &[], legacy: None };
+pub static TABLE: BackendTable = BackendTable { namespace: Namespace::Hip, rows: ROWS, ignored: &[], old_prefix: None };

@@ -6,9 +6,10 @@ use super::slot::Kind;
 use super::trust::SetBy;
 
 macro_rules! migraphx_options {
-    ($($name:literal, $kind:expr, $set_by:ident, $default:literal, $meaning:literal $(, $environment:literal)*;)*) => {
+    ($($name:literal $(or $old:literal)*, $kind:expr, $set_by:ident, $default:literal, $meaning:literal $(, $environment:literal)*;)*) => {
         &[$(BackendOption {
             name: $name,
+            old_names: &[$($old),*],
             kind: $kind,
             set_by: SetBy::$set_by,
             default: $default,
@@ -27,7 +28,7 @@ const ROWS: &[BackendOption] = migraphx_options! {
     "int8_enable", Kind::Switch, Anyone, "0", "quantise matrix products and convolutions to int8 with a calibration table; if fp8 is on too, both are ignored", "ORT_MIGRAPHX_INT8_ENABLE";
     "int8_calibration_table_name", Kind::Text, Trusted, "", "file name of the calibration table, in the cache folder", "ORT_MIGRAPHX_INT8_CALIBRATION_TABLE_NAME";
     "int8_use_native_calibration_table", Kind::Switch, Anyone, "0", "the table is in MIGraphX's own format", "ORT_MIGRAPHX_INT8_USE_NATIVE_CALIBRATION_TABLE";
-    "cache_dir", Kind::Path, Trusted, "`migraphx` in `AMDGPU_EP_CACHE_DIR`; if that is unset, nothing is cached", "folder for compiled programs", "ORT_MIGRAPHX_CACHE_DIR", "ORT_MIGRAPHX_MODEL_CACHE_PATH";
+    "cache_dir" or "migraphx_model_cache_dir", Kind::Path, Trusted, "`migraphx` in `AMDGPU_EP_CACHE_DIR`; if that is unset, nothing is cached", "folder for compiled programs", "ORT_MIGRAPHX_CACHE_DIR", "ORT_MIGRAPHX_MODEL_CACHE_PATH";
     "cache_max_bytes", Kind::Bytes, Trusted, "16 GiB", "size limit of the cache; the least recently used programs are removed first";
     "disable_caching", Kind::Switch, Anyone, "0", "do not save new programs", "ORT_MIGRAPHX_DISABLE_COMPILED_MODEL_CACHING";
     "force_recompile", Kind::Switch, Anyone, "0", "ignore saved programs", "ORT_MIGRAPHX_FORCE_RECOMPILE";
@@ -63,5 +64,5 @@ pub static TABLE: BackendTable = BackendTable {
         "mem_limit",
         "precompile_at_load",
     ],
-    legacy: Some(("migraphx_", &[("model_cache_dir", "cache_dir")])),
+    old_prefix: Some("migraphx_"),
 };

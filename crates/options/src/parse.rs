@@ -169,6 +169,16 @@ impl<'e> Reader<'e> {
             let Some(table) = backend::table(namespace).filter(|_| !self.refused.contains(&key)) else { continue };
             match table.read_entry(key, option, text) {
                 Ok(Read::Unknown) => self.unknown.push(Unknown { option, key, table: Some(table) }),
+                Ok(Read::Value(row, value)) if option != row.name => {
+                    let current = format!("ep.{namespace}.{}", row.name);
+                    if latest.get(current.as_str()).is_some_and(|text| row.kind.canonical(text).ok() != Some(value)) {
+                        self.warnings.push(Warning::LegacyOverridden {
+                            option: row.name,
+                            key: key.to_owned(),
+                            text: text.to_owned(),
+                        });
+                    }
+                }
                 Ok(Read::Value(..) | Read::Ignored) => {}
                 Err(problem) => self.problems.push((key, problem)),
             }

@@ -358,6 +358,15 @@ fn a_current_name_wins_over_its_legacy_name_with_a_warning() {
 }
 
 #[test]
+fn a_backends_current_name_wins_over_an_older_one_with_a_warning() {
+    let (options, warnings) = parse(&[("ep.hip.graph", "off"), ("ep.hip.replay", "on")]).unwrap();
+    assert_eq!(options.backend_entries[&Namespace::Hip].len(), 2, "both reach the backend, which decides alike");
+    assert!(matches!(&warnings[..], [Warning::LegacyOverridden { option: "replay", .. }]), "{warnings:?}");
+    accepted(&[("ep.hip.graph", "ON"), ("ep.hip.replay", "on")]);
+    accepted(&[("ep.hip.graph", "off")]);
+}
+
+#[test]
 fn legacy_memory_options_are_ignored_with_a_warning() {
     let (options, warnings) = parse(&[("ep.amdgpu.migraphx_mem_limit", "1073741824")]).unwrap();
     assert_eq!(options, Options::default());
@@ -395,10 +404,10 @@ fn documented_options_are_the_real_ones() {
 #[test]
 fn typos_in_a_backends_options_are_errors_of_the_provider_too() {
     let message =
-        refused(&[("ep.hip.bogus", "1"), ("ep.hip.graph", "maybe"), ("ep.migraphx.fp61_enable", "1")]).to_string();
+        refused(&[("ep.hip.bogus", "1"), ("ep.hip.replay", "maybe"), ("ep.migraphx.fp61_enable", "1")]).to_string();
     for wanted in [
         "unknown option \"bogus\" (entry \"ep.hip.bogus\")",
-        "option graph is \"maybe\" (entry \"ep.hip.graph\"): expected auto, on or off",
+        "option replay is \"maybe\" (entry \"ep.hip.replay\"): expected auto, on or off",
         "unknown option \"fp61_enable\" (entry \"ep.migraphx.fp61_enable\"); did you mean \"fp16_enable\"",
         "the options ep.hip.* are hipdnn,",
         "the options ep.migraphx.* are target,",
