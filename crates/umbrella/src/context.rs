@@ -6,7 +6,7 @@ use ort_ep::{MemoryDevice, Result};
 
 use crate::{
     AMD_VENDOR_ID,
-    arena::Arena,
+    caching_allocator::CachingAllocator,
     memory::{DeviceSource, PinnedSource},
     status::hip_error,
     stream::{StreamFences, StreamSet},
@@ -17,8 +17,8 @@ use crate::{
 pub(crate) struct DeviceContext {
     pub device: Device,
     pub streams: Arc<StreamSet>,
-    pub device_arena: Arena<DeviceSource, StreamFences>,
-    pub pinned_arena: Arena<PinnedSource, StreamFences>,
+    pub device_memory: CachingAllocator<DeviceSource, StreamFences>,
+    pub pinned_memory: CachingAllocator<PinnedSource, StreamFences>,
     copy_stream: OnceLock<hip::Stream>,
 }
 
@@ -57,8 +57,8 @@ impl DeviceContext {
         let streams = Arc::new(StreamSet::default());
         let fences = || StreamFences::new(device.clone(), streams.clone());
         Self {
-            device_arena: Arena::new(DeviceSource(device.clone()), fences(), None),
-            pinned_arena: Arena::new(PinnedSource(device.clone()), fences(), None),
+            device_memory: CachingAllocator::new(DeviceSource(device.clone()), fences(), None),
+            pinned_memory: CachingAllocator::new(PinnedSource(device.clone()), fences(), None),
             copy_stream: OnceLock::new(),
             streams,
             device,

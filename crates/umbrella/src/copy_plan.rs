@@ -2,7 +2,7 @@
 
 /// The location of one end of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum MemoryLocation {
     /// Ordinary host memory.
     Host,
     /// Host memory pinned for devices.
@@ -37,16 +37,20 @@ pub(crate) struct CopyPlan {
 }
 
 impl CopyPlan {
-    pub fn new(src: Place, dst: Place) -> Self {
+    pub fn new(src: MemoryLocation, dst: MemoryLocation) -> Self {
         use hip::CopyKind::{DeviceToDevice, DeviceToHost, HostToDevice};
         let (mover, in_stream_order) = match (src, dst) {
-            (Place::Host, Place::Device(to)) => (Mover::Driver(to, HostToDevice), false),
-            (Place::Pinned, Place::Device(to)) => (Mover::Driver(to, HostToDevice), true),
-            (Place::Device(from), Place::Host) => (Mover::Driver(from, DeviceToHost), false),
-            (Place::Device(from), Place::Pinned) => (Mover::Driver(from, DeviceToHost), true),
-            (Place::Device(from), Place::Device(to)) if from == to => (Mover::Driver(to, DeviceToDevice), true),
-            (Place::Device(from), Place::Device(to)) => (Mover::Peer { from, to }, false),
-            (Place::Host | Place::Pinned, Place::Host | Place::Pinned) => (Mover::Host, false),
+            (MemoryLocation::Host, MemoryLocation::Device(to)) => (Mover::Driver(to, HostToDevice), false),
+            (MemoryLocation::Pinned, MemoryLocation::Device(to)) => (Mover::Driver(to, HostToDevice), true),
+            (MemoryLocation::Device(from), MemoryLocation::Host) => (Mover::Driver(from, DeviceToHost), false),
+            (MemoryLocation::Device(from), MemoryLocation::Pinned) => (Mover::Driver(from, DeviceToHost), true),
+            (MemoryLocation::Device(from), MemoryLocation::Device(to)) if from == to => {
+                (Mover::Driver(to, DeviceToDevice), true)
+            }
+            (MemoryLocation::Device(from), MemoryLocation::Device(to)) => (Mover::Peer { from, to }, false),
+            (MemoryLocation::Host | MemoryLocation::Pinned, MemoryLocation::Host | MemoryLocation::Pinned) => {
+                (Mover::Host, false)
+            }
         };
         Self { mover, in_stream_order }
     }
@@ -56,25 +60,28 @@ impl CopyPlan {
 mod tests {
     use super::*;
 
-    const PLACES: [Place; 4] = [Place::Host, Place::Pinned, Place::Device(0), Place::Device(1)];
+    const LOCATIONS: [MemoryLocation; 4] =
+        [MemoryLocation::Host, MemoryLocation::Pinned, MemoryLocation::Device(0), MemoryLocation::Device(1)];
 
     #[test]
     fn ordinary_memory_never_outlives_the_call() {
-        for place in PLACES {
-            assert!(!CopyPlan::new(Place::Host, place).in_stream_order);
-            assert!(!CopyPlan::new(place, Place::Host).in_stream_order);
+        for location in LOCATIONS {
+            assert!(!CopyPlan::new(MemoryLocation::Host, location).in_stream_order);
+            assert!(!CopyPlan::new(location, MemoryLocation::Host).in_stream_order);
         }
     }
 
     #[test]
     fn a_driver_is_asked_only_for_its_own_device() {
-        for src in PLACES {
-            for dst in PLACES {
+        for src in LOCATIONS {
+            for dst in LOCATIONS {
                 let ends = [src, dst];
                 match CopyPlan::new(src, dst).mover {
-                    Mover::Driver(device, _) => assert!(ends.contains(&Place::Device(device))),
-                    Mover::Peer { from, to } => assert_eq!(ends, [Place::Device(from), Place::Device(to)]),
-                    Mover::Host => assert!(!ends.iter().any(|end| matches!(end, Place::Device(_)))),
+                    Mover::Driver(device, _) => assert!(ends.contains(&MemoryLocation::Device(device))),
+                    Mover::Peer { from, to } => {
+                        assert_eq!(ends, [MemoryLocation::Device(from), MemoryLocation::Device(to)])
+                    }
+                    Mover::Host => assert!(!ends.iter().any(|end| matches!(end, MemoryLocation::Device(_)))),
                 }
             }
         }

@@ -8,8 +8,8 @@ use hip::{CopyKind, Device, HipError};
 use ort_ep::{allocator::Block, view::RawStream};
 
 use crate::{
-    arena::{ArenaBlock, Source},
     backends::last,
+    caching_allocator::{AllocatedBlock, Source},
     memory::{DeviceSource, PinnedSource},
     stream::StreamFences,
     trust,
@@ -31,8 +31,8 @@ pub extern "C" fn amdgpu_ep_last_backend() -> *const c_char {
     last::last().as_ptr()
 }
 
-/// A block of an arena that ONNX Runtime holds.
-pub(crate) struct Lease<S: Source>(pub ArenaBlock<S, StreamFences>);
+/// A block of an allocator that ONNX Runtime holds.
+pub(crate) struct Lease<S: Source>(pub AllocatedBlock<S, StreamFences>);
 
 impl<S: Source> Lease<S> {
     fn start(&self) -> NonNull<u8> {
@@ -41,8 +41,8 @@ impl<S: Source> Lease<S> {
     }
 }
 
-// SAFETY: the arena gives each block of the driver's memory to one owner at a time, in the requested size and with the
-// driver's alignment, which is 256 bytes or more.
+// SAFETY: the allocator gives each block of the driver's memory to one owner at a time, in the requested size and with
+// the driver's alignment, which is 256 bytes or more.
 unsafe impl Block for Lease<DeviceSource> {
     fn address(&self) -> NonNull<u8> {
         self.start()

@@ -1,10 +1,10 @@
 //! `AMDGPUExecutionProvider`: one execution provider for AMD GPUs in stock ONNX Runtime.
 //!
 //! The umbrella owns everything that belongs to a *device*, whichever backend computes on it: discovery (`discovery`),
-//! memory (`memory`, cached in an [`arena`], looked up by address in `ownership`), copies (`transfer`) and streams
-//! (`stream`). The crate `options` parses the options of a session, [`routing`] ranks the backends, and `backends`
-//! loads them and passes the session to the first one that accepts it. If none does, all nodes stay with other
-//! providers.
+//! memory (`memory`, cached by a [`caching_allocator`], looked up by address in `ownership`), copies (`transfer`) and
+//! streams (`stream`). The crate `options` parses the options of a session, [`routing`] ranks the backends, and
+//! `backends` loads them and passes the session to the first one that accepts it. If none does, all nodes stay with
+//! other providers.
 //!
 //! | environment | meaning |
 //! |---|---|
@@ -16,8 +16,8 @@
 //! | `AMDGPU_EP_LOG_FILE` | a file to append the log to instead; `info` if no level is set |
 #![deny(unsafe_code)]
 
-pub mod arena;
 mod backends;
+pub mod caching_allocator;
 mod context;
 mod copy_plan;
 mod discovery;

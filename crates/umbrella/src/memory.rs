@@ -1,11 +1,11 @@
-//! Allocators over a device's arenas.
+//! ONNX Runtime allocators, backed by the caching allocators of a device.
 use std::sync::Arc;
 
 use hip::{Device, DeviceBuffer, HipError, PinnedBuffer};
 use ort_ep::{Allocator, AllocatorStats, Result, view::RawStream};
 
 use crate::{
-    arena::{self, Arena, Source, Statistics},
+    caching_allocator::{self, CachingAllocator, Source, Statistics},
     context::DeviceContext,
     ffi::Lease,
     ownership::{self, Entry, Owner},
@@ -33,7 +33,7 @@ impl Source for DeviceSource {
     }
 }
 
-impl arena::Block for Owned<DeviceBuffer> {
+impl caching_allocator::Block for Owned<DeviceBuffer> {
     fn address(&self) -> usize {
         self.buffer.address().as_ptr() as usize
     }
@@ -56,7 +56,7 @@ impl Source for PinnedSource {
     }
 }
 
-impl arena::Block for Owned<PinnedBuffer> {
+impl caching_allocator::Block for Owned<PinnedBuffer> {
     fn address(&self) -> usize {
         self.buffer.address().as_ptr() as usize
     }
@@ -75,15 +75,15 @@ impl Allocator for DeviceAllocator {
     const SHRINKS: bool = true;
 
     fn alloc(&self, bytes: usize, stream: Option<RawStream>) -> Result<Self::Block> {
-        lease(&self.0.device_arena, bytes, stream)
+        lease(&self.0.device_memory, bytes, stream)
     }
 
     fn stats(&self) -> Option<AllocatorStats> {
-        Some(stats(self.0.device_arena.statistics()))
+        Some(stats(self.0.device_memory.statistics()))
     }
 
     fn shrink(&self) -> Result<()> {
-        self.0.device_arena.shrink();
+        self.0.device_memory.shrink();
         Ok(())
     }
 }
@@ -96,25 +96,25 @@ impl Allocator for PinnedAllocator {
     const SHRINKS: bool = true;
 
     fn alloc(&self, bytes: usize, stream: Option<RawStream>) -> Result<Self::Block> {
-        lease(&self.0.pinned_arena, bytes, stream)
+        lease(&self.0.pinned_memory, bytes, stream)
     }
 
     fn stats(&self) -> Option<AllocatorStats> {
-        Some(stats(self.0.pinned_arena.statistics()))
+        Some(stats(self.0.pinned_memory.statistics()))
     }
 
     fn shrink(&self) -> Result<()> {
-        self.0.pinned_arena.shrink();
+        self.0.pinned_memory.shrink();
         Ok(())
     }
 }
 
-fn lease<S>(arena: &Arena<S, StreamFences>, bytes: usize, stream: Option<RawStream>) -> Result<Lease<S>>
+fn lease<S>(allocator: &CachingAllocator<S, StreamFences>, bytes: usize, stream: Option<RawStream>) -> Result<Lease<S>>
 where
     S: Source<Error = HipError>,
 {
-    let block = arena.alloc(bytes, stream.map(|stream| stream.as_ptr() as usize));
-    block.map(Lease).map_err(status::arena_error)
+    let block = allocator.alloc(bytes, stream.map(|stream| stream.as_ptr() as usize));
+    block.map(Lease).map_err(status::alloc_error)
 }
 
 fn stats(from: Statistics) -> AllocatorStats {

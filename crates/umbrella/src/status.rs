@@ -2,7 +2,7 @@
 use hip::{ErrorKind, HipError};
 use ort_ep::{Error, ErrorCode};
 
-use crate::arena::ArenaError;
+use crate::caching_allocator::AllocError;
 
 /// A driver's error.
 pub(crate) fn hip_error(error: HipError) -> Error {
@@ -10,14 +10,14 @@ pub(crate) fn hip_error(error: HipError) -> Error {
 }
 
 /// An allocator's error.
-pub(crate) fn arena_error(error: ArenaError<HipError>) -> Error {
+pub(crate) fn alloc_error(error: AllocError<HipError>) -> Error {
     let kind = match &error {
-        ArenaError::OutOfMemory { source, .. } => match source.kind() {
+        AllocError::OutOfMemory { source, .. } => match source.kind() {
             // A device that no longer works can't allocate memory either.
             ErrorKind::Device => ErrorKind::Device,
             _ => ErrorKind::Memory,
         },
-        ArenaError::TooLarge { .. } => ErrorKind::Argument,
+        AllocError::TooLarge { .. } => ErrorKind::Argument,
     };
     Error::new(code(kind), error.to_string())
 }
@@ -58,9 +58,9 @@ mod tests {
         let lost = HipError::Call { driver, call: "hipMalloc", code: 719, text: "launch failure".into() };
         let full = HipError::OutOfMemory { driver, device: 0, bytes: 9, free: 1, total: 8 };
         for (source, want) in [(full, ErrorCode::Fail), (lost, ErrorCode::EpFail)] {
-            let error = ArenaError::OutOfMemory { asked: 9, in_use: 7, cached: 0, source };
-            assert_eq!(arena_error(error).code(), want);
+            let error = AllocError::OutOfMemory { asked: 9, in_use: 7, cached: 0, source };
+            assert_eq!(alloc_error(error).code(), want);
         }
-        assert_eq!(arena_error(ArenaError::TooLarge { asked: usize::MAX }).code(), ErrorCode::InvalidArgument);
+        assert_eq!(alloc_error(AllocError::TooLarge { asked: usize::MAX }).code(), ErrorCode::InvalidArgument);
     }
 }

@@ -5,7 +5,7 @@ use hip::{CaptureStatus, Device, Event, HipError};
 use ort_ep::{Notification, Result, Stream, SyncStream, view::RawStream};
 
 use crate::{
-    arena::{Fence, Fences, StreamId},
+    caching_allocator::{Fence, Fences, StreamId},
     context::DeviceContext,
     status::hip_error,
 };
@@ -64,7 +64,8 @@ impl DeviceStream {
 
 impl Drop for DeviceStream {
     fn drop(&mut self) {
-        // The arena relies on this: a closed stream has no work left, so memory freed under its handle needs no fence.
+        // The allocator relies on this: a closed stream has no work left, so memory freed under its handle needs no
+        // fence.
         if let Err(error) = self.stream.synchronize() {
             tracing::warn!(target: "amdgpu_ep::run", %error, "work of a stream failed before the stream was closed");
         }

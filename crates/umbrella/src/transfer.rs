@@ -7,7 +7,7 @@ use ort_ep::{DataTransfer, DeviceKind, Error, MemoryDevice, MemoryKind, Result, 
 use crate::{
     AMD_VENDOR_ID,
     context::DeviceContext,
-    copy_plan::{CopyPlan, Mover, Place},
+    copy_plan::{CopyPlan, MemoryLocation, Mover},
     ffi::{self, Bytes},
     ownership::{self, Owner},
     status::hip_error,
@@ -43,7 +43,7 @@ impl Transfer {
 
     /// The location of the `bytes` bytes at `address`. Our own records are exact; for memory that others allocated we
     /// ask the driver, and only then rely on what the tensor says.
-    fn place(&self, memory: MemoryDevice, address: usize, bytes: usize) -> Result<Place> {
+    fn location(&self, memory: MemoryDevice, address: usize, bytes: usize) -> Result<MemoryLocation> {
         if let Some(found) = ownership::find(address) {
             if found.bytes_left < bytes {
                 let left = found.bytes_left;
@@ -52,22 +52,22 @@ impl Transfer {
                 )));
             }
             return Ok(match found.owner {
-                Owner::Device(ordinal) => Place::Device(ordinal),
-                Owner::Pinned => Place::Pinned,
+                Owner::Device(ordinal) => MemoryLocation::Device(ordinal),
+                Owner::Pinned => MemoryLocation::Pinned,
             });
         }
         if memory.device == DeviceKind::Cpu {
-            return Ok(Place::Host);
+            return Ok(MemoryLocation::Host);
         }
         let claimed = memory.device_id as usize;
         let device = &self.context(claimed)?.device;
         Ok(match device.driver().pointer_info(address).kind {
-            PointerKind::Device(ordinal) => Place::Device(ordinal),
-            PointerKind::PinnedHost => Place::Pinned,
+            PointerKind::Device(ordinal) => MemoryLocation::Device(ordinal),
+            PointerKind::PinnedHost => MemoryLocation::Pinned,
             // A backend's allocator: memory that the host driver did not allocate is RAM all the same.
-            _ if device.kind() == DriverKind::Host => Place::Host,
-            _ if memory.memory == MemoryKind::HostAccessible => Place::Host,
-            _ => Place::Device(claimed),
+            _ if device.kind() == DriverKind::Host => MemoryLocation::Host,
+            _ if memory.memory == MemoryKind::HostAccessible => MemoryLocation::Host,
+            _ => MemoryLocation::Device(claimed),
         })
     }
 
@@ -95,8 +95,8 @@ impl Transfer {
         let Some(ends) = Bytes::new(copy.src.address()?, copy.dst.address()?, bytes) else {
             return Err(Error::invalid_argument(format!("a tensor of {bytes} bytes has no address")));
         };
-        let src = self.place(copy.src.memory(), ends.src_address(), bytes)?;
-        let dst = self.place(copy.dst.memory(), ends.dst_address(), bytes)?;
+        let src = self.location(copy.src.memory(), ends.src_address(), bytes)?;
+        let dst = self.location(copy.dst.memory(), ends.dst_address(), bytes)?;
         let plan = CopyPlan::new(src, dst);
         match (plan.mover, copy.stream) {
             (Mover::Driver(ordinal, kind), Some(stream)) => {

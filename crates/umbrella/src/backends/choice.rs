@@ -44,8 +44,8 @@ impl Backends {
         let SessionRoute { candidates, is_explicit } = session_route(options, arch, context.driver(), &[])?;
         let mut skipped = String::new();
         for Candidate { backend, reason } in candidates {
-            let told = self.told(session, &backend)?;
-            match self.create(session, &backend, &told) {
+            let options = self.options_for(session, &backend)?;
+            match self.create(session, &backend, &options) {
                 Ok(ep) => {
                     last::remember(Some(&backend));
                     let line = format!("profile {profile} on {arch}: backend {backend} ({reason}){skipped}");
@@ -69,9 +69,9 @@ impl Backends {
     }
 
     /// The session's options as a backend sees them.
-    fn told(&self, session: &Session<'_>, backend: &BackendName) -> Result<OwnedSessionOptions> {
+    fn options_for(&self, session: &Session<'_>, backend: &BackendName) -> Result<OwnedSessionOptions> {
         let withheld = &session.options.withheld;
-        let mut told = if withheld.is_empty() {
+        let mut options = if withheld.is_empty() {
             session.request.options.clone_options()?
         } else {
             session.request.options.entries_where(|key| !withheld.iter().any(|withheld| withheld == key))?
@@ -81,22 +81,22 @@ impl Backends {
             let table = (*backend == BackendName::Hip).then_some(&options::hip::TABLE);
             let given = session.request.options.config_entries()?;
             for (key, value) in relayed(session.options, session.context.id(), namespace, table, &given)? {
-                told.insert(&key, &value).map_err(|error| {
+                options.insert(&key, &value).map_err(|error| {
                     Error::new(error.code(), format!("could not pass the entry {key} on to {backend}: {error}"))
                 })?;
             }
         }
-        Ok(told)
+        Ok(options)
     }
 
-    fn create(&self, session: &Session<'_>, backend: &BackendName, told: &OwnedSessionOptions) -> Result<ForeignEp> {
+    fn create(&self, session: &Session<'_>, backend: &BackendName, options: &OwnedSessionOptions) -> Result<ForeignEp> {
         let factory = self.get(backend)?;
         let mut selected = session.device.and_then(|at| session.request.devices.get(at)).copied();
         let described = selected.map(|device| described(session, backend, &factory, device)).transpose()?;
         if let (Some(device), Some(metadata)) = (&mut selected, &described) {
             device.metadata = metadata.as_view();
         }
-        let request = session.request.with(selected.into_iter().collect(), told.as_view());
+        let request = session.request.with(selected.into_iter().collect(), options.as_view());
         factory.create_ep(&request).map_err(|error| {
             Error::new(error.code(), format!("the backend {backend} refused the session: {}", error.message()))
         })

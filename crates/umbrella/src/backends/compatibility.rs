@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_texts_are_told_apart() {
+    fn other_texts_are_recognised() {
         assert_eq!(read(""), Info::Foreign);
         assert_eq!(read("hip;1"), Info::Foreign);
         assert_eq!(read("amdgpu-ep/2;backend=hip;x"), Info::Unknown);

@@ -90,9 +90,9 @@ mod tests {
     }
 
     #[test]
-    fn what_other_backends_were_told_does_not_matter() {
+    fn entries_of_other_backends_do_not_matter() {
         let options = parsed(&[("ep.name.static_pad_seq_len", "64")]);
-        let told = given(&[("ep.migraphx.static_pad_seq_len", "128"), ("ep.hip.unknown", "x")]);
-        assert!(relayed(&options, 0, "hip", None, &told).is_ok());
+        let others = given(&[("ep.migraphx.static_pad_seq_len", "128"), ("ep.hip.unknown", "x")]);
+        assert!(relayed(&options, 0, "hip", None, &others).is_ok());
     }
 }

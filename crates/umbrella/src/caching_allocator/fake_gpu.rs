@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::{Arena, Block, Fence, Fences, Shared, Source, StreamId};
+use super::{Block, CachingAllocator, Fence, Fences, Shared, Source, StreamId};
 
 pub(super) const STREAMS: usize = 3;
 
 #[derive(Clone)]
 pub(super) struct FakeGpu {
     state: Arc<Mutex<GpuState>>,
-    /// The arena whose lock must be free whenever the GPU is called; only meaningful with one thread.
+    /// The allocator whose lock must be free whenever the GPU is called; only meaningful with one thread.
     probed: Arc<Mutex<Weak<Shared<FakeGpu, FakeGpu>>>>,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct GpuState {
     live: BTreeMap<usize, usize>,
     issued: [u64; STREAMS],
     finished: [u64; STREAMS],
-    work: Vec<Work>,
+    work: Vec<QueuedWork>,
     pub(super) refusals: usize,
     pub(super) waits: usize,
     pub(super) live_fences: usize,
@@ -29,7 +29,7 @@ pub(super) struct GpuState {
 }
 
 /// A piece of work: the `at`-th of its stream.
-struct Work {
+struct QueuedWork {
     addresses: Range<usize>,
     stream: StreamId,
     at: u64,
@@ -55,13 +55,13 @@ impl FakeGpu {
         Self { state: Arc::new(Mutex::new(state)), probed: Arc::default() }
     }
 
-    pub(super) fn arena(&self, cached_limit: Option<usize>) -> Arena<Self, Self> {
-        Arena::new(self.clone(), self.clone(), cached_limit)
+    pub(super) fn allocator(&self, cached_limit: Option<usize>) -> CachingAllocator<Self, Self> {
+        CachingAllocator::new(self.clone(), self.clone(), cached_limit)
     }
 
-    /// From now on every call into the GPU checks that `arena` does not hold its lock.
-    pub(super) fn probe(&self, arena: &Arena<Self, Self>) {
-        *self.probed.lock().unwrap() = Arc::downgrade(&arena.shared);
+    /// From now on every call into the GPU checks that `allocator` does not hold its lock.
+    pub(super) fn probe(&self, allocator: &CachingAllocator<Self, Self>) {
+        *self.probed.lock().unwrap() = Arc::downgrade(&allocator.shared);
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, GpuState> {
@@ -72,7 +72,7 @@ impl FakeGpu {
     fn check_unlocked(&self, call: &str) {
         let probed = self.probed.lock().unwrap().upgrade();
         if probed.is_some_and(|shared| shared.state.try_lock().is_err()) {
-            self.state().breaches.push(format!("{call} was called under the arena's lock"));
+            self.state().breaches.push(format!("{call} was called under the allocator's lock"));
         }
     }
 }
@@ -85,7 +85,7 @@ impl GpuState {
     /// Issues work on a block to a stream.
     pub(super) fn issue(&mut self, addresses: Range<usize>, stream: StreamId) {
         self.issued[stream] += 1;
-        self.work.push(Work { addresses, stream, at: self.issued[stream] });
+        self.work.push(QueuedWork { addresses, stream, at: self.issued[stream] });
     }
 
     /// Finishes up to `count` pieces of work of a stream.

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use super::{Block, Fence, StreamId};
 
-/// The maximum number of idle blocks whose fences one request checks: each check is a driver call under the arena's
+/// The maximum number of idle blocks whose fences one request checks: each check is a driver call under the allocator's
 /// lock.
 const MAX_QUERIES: usize = 16;
 

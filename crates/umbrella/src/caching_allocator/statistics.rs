@@ -1,6 +1,6 @@
-//! Counters of an arena.
+//! Counters of an allocator.
 
-/// Counters of an arena. Bytes are those of whole blocks, which may be up to a quarter larger than requested.
+/// Counters of an allocator. Bytes are those of whole blocks, which may be up to a quarter larger than requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Bytes in use.

@@ -1,12 +1,12 @@
-//! A caching arena for device or pinned memory.
+//! A caching allocator for device or pinned memory.
 //!
 //! ONNX Runtime frees a buffer as soon as the last work on it has been *submitted*, while the device may still be using
-//! it. So a freed block stays in the arena with the [`Fence`]s recorded at that moment, and is reused
+//! it. So a freed block stays in the allocator with the [`Fence`]s recorded at that moment, and is reused
 //! - at once by a request on the stream it was used on: the stream's order keeps old and new work apart;
-//! - by any other request only when its fences are done. The arena checks, but does not wait: a new block is cheaper
-//!   than a stalled host. It waits only when the source is out of memory.
+//! - by any other request only when its fences are done. The allocator checks, but does not wait: a new block is
+//!   cheaper than a stalled host. It waits only when the source is out of memory.
 //!
-//! The arena does not depend on a driver: memory comes from a [`Source`], fences from [`Fences`].
+//! The allocator does not depend on a driver: memory comes from a [`Source`], fences from [`Fences`].
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ pub trait Source: Send + Sync {
     /// Allocates a block of `bytes` bytes, which are never zero and always a multiple of 256.
     ///
     /// # Errors
-    /// If no block can be allocated. The arena then frees what it can and tries once more.
+    /// If no block can be allocated. The allocator then frees what it can and tries once more.
     fn alloc(&self, bytes: usize) -> Result<Self::Block, Self::Error>;
 }
 
@@ -78,10 +78,10 @@ pub trait Fences: Send + Sync {
     fn record(&self, stream: Option<StreamId>, fences: &mut Vec<Self::Fence>);
 }
 
-/// Why the arena could not allocate a block.
+/// Why the allocator could not allocate a block.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum ArenaError<E: std::error::Error + 'static> {
+pub enum AllocError<E: std::error::Error + 'static> {
     /// The source is out of memory, even after everything cached was freed.
     #[error(
         "out of memory: {asked} bytes requested, {in_use} bytes in use, {cached} cached bytes freed before the last try\n  \
@@ -106,20 +106,20 @@ pub enum ArenaError<E: std::error::Error + 'static> {
     },
 }
 
-/// The arena; clones share one state. Cached memory is freed when the last clone and block are gone.
-pub struct Arena<S: Source, F: Fences> {
+/// The allocator; clones share one state. Cached memory is freed when the last clone and block are gone.
+pub struct CachingAllocator<S: Source, F: Fences> {
     shared: Arc<Shared<S, F>>,
 }
 
-impl<S: Source, F: Fences> Clone for Arena<S, F> {
+impl<S: Source, F: Fences> Clone for CachingAllocator<S, F> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<S: Source, F: Fences> Arena<S, F> {
-    /// An empty arena over `source`. `cached_limit` limits the cached bytes; blocks with pending fences may exceed it
-    /// until a later free finds them done.
+impl<S: Source, F: Fences> CachingAllocator<S, F> {
+    /// An empty allocator over `source`. `cached_limit` limits the cached bytes; blocks with pending fences may exceed
+    /// it until a later free finds them done.
     pub fn new(source: S, fences: F, cached_limit: Option<usize>) -> Self {
         let statistics = Statistics { limit: cached_limit, ..Statistics::default() };
         let state = Mutex::new(State { idle: Idle::default(), statistics });
@@ -130,9 +130,9 @@ impl<S: Source, F: Fences> Arena<S, F> {
     /// none. A request of zero bytes also returns a valid, unique block.
     ///
     /// # Errors
-    /// [`ArenaError`] if the source is out of memory after everything cached was freed.
-    pub fn alloc(&self, bytes: usize, stream: Option<StreamId>) -> Result<ArenaBlock<S, F>, ArenaError<S::Error>> {
-        let size = size_class::round(bytes).ok_or(ArenaError::TooLarge { asked: bytes })?;
+    /// [`AllocError`] if the source is out of memory after everything cached was freed.
+    pub fn alloc(&self, bytes: usize, stream: Option<StreamId>) -> Result<AllocatedBlock<S, F>, AllocError<S::Error>> {
+        let size = size_class::round(bytes).ok_or(AllocError::TooLarge { asked: bytes })?;
         let fits = size..=size_class::largest_fit(bytes, size);
         let ready = self.shared.lock().reuse(bytes, |idle| idle.take_ready(&fits, stream));
         if let Some(idle) = ready {
@@ -146,7 +146,7 @@ impl<S: Source, F: Fences> Arena<S, F> {
 
     /// Frees a block, as dropping it does. Work submitted earlier on its stream (or on any stream, for a block without
     /// one) may still use it.
-    pub fn free(&self, block: ArenaBlock<S, F>) {
+    pub fn free(&self, block: AllocatedBlock<S, F>) {
         drop(block);
     }
 
@@ -168,7 +168,7 @@ impl<S: Source, F: Fences> Arena<S, F> {
         bytes: usize,
         fits: &RangeInclusive<usize>,
         stream: Option<StreamId>,
-    ) -> Result<ArenaBlock<S, F>, ArenaError<S::Error>> {
+    ) -> Result<AllocatedBlock<S, F>, AllocError<S::Error>> {
         // Without this, a second thread would find the cache empty and fail while the first is still freeing it.
         let _one_at_a_time = self.shared.lock_reclaiming();
         let (mut cached, mut tries) = (0, 0);
@@ -187,23 +187,23 @@ impl<S: Source, F: Fences> Arena<S, F> {
             let state = self.shared.lock();
             // Blocks that other threads freed meanwhile went to the cache: freeing them may let another try succeed.
             if state.idle.bytes() == 0 || tries == MAX_TRIES {
-                return Err(ArenaError::OutOfMemory { asked: bytes, in_use: state.statistics.in_use, cached, source });
+                return Err(AllocError::OutOfMemory { asked: bytes, in_use: state.statistics.in_use, cached, source });
             }
         }
     }
 
     /// Wraps a new block from the source.
-    fn adopt(&self, block: S::Block, requested: usize, stream: Option<StreamId>) -> ArenaBlock<S, F> {
+    fn adopt(&self, block: S::Block, requested: usize, stream: Option<StreamId>) -> AllocatedBlock<S, F> {
         self.shared.lock().statistics.record_fresh(requested, block.bytes());
         self.lease(IdleBlock::new(block), stream)
     }
 
     /// Wraps a block already counted as in use.
-    fn lease(&self, mut idle: IdleBlock<S::Block, F::Fence>, stream: Option<StreamId>) -> ArenaBlock<S, F> {
+    fn lease(&self, mut idle: IdleBlock<S::Block, F::Fence>, stream: Option<StreamId>) -> AllocatedBlock<S, F> {
         // Old fences are dropped here, outside the lock; the vector stays with the block for the next free.
         idle.fences.clear();
         idle.stream = stream;
-        ArenaBlock {
+        AllocatedBlock {
             shared: Arc::clone(&self.shared),
             address: idle.block.address(),
             bytes: idle.block.bytes(),
@@ -213,9 +213,9 @@ impl<S: Source, F: Fences> Arena<S, F> {
     }
 }
 
-/// A block in use. Dropping it returns it to its arena; that never fails.
-#[must_use = "an unused block returns to its arena at once"]
-pub struct ArenaBlock<S: Source, F: Fences> {
+/// A block in use. Dropping it returns it to its allocator; that never fails.
+#[must_use = "an unused block returns to its allocator at once"]
+pub struct AllocatedBlock<S: Source, F: Fences> {
     shared: Arc<Shared<S, F>>,
     address: usize,
     bytes: usize,
@@ -223,7 +223,7 @@ pub struct ArenaBlock<S: Source, F: Fences> {
     held: Option<IdleBlock<S::Block, F::Fence>>,
 }
 
-impl<S: Source, F: Fences> ArenaBlock<S, F> {
+impl<S: Source, F: Fences> AllocatedBlock<S, F> {
     /// Its start address.
     pub fn address(&self) -> usize {
         self.address
@@ -240,14 +240,14 @@ impl<S: Source, F: Fences> ArenaBlock<S, F> {
     }
 }
 
-impl<S: Source, F: Fences> fmt::Debug for ArenaBlock<S, F> {
+impl<S: Source, F: Fences> fmt::Debug for AllocatedBlock<S, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, bytes, stream, .. } = self;
-        write!(f, "ArenaBlock({address:#x}, {bytes} bytes, stream {stream:x?})")
+        write!(f, "AllocatedBlock({address:#x}, {bytes} bytes, stream {stream:x?})")
     }
 }
 
-impl<S: Source, F: Fences> Drop for ArenaBlock<S, F> {
+impl<S: Source, F: Fences> Drop for AllocatedBlock<S, F> {
     fn drop(&mut self) {
         let Some(mut idle) = self.held.take() else { return };
         self.shared.fences.record(self.stream, &mut idle.fences);
