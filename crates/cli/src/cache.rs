@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use disk_cache::{Cleared, KINDS, Kept};
+use disk_cache::{CachedFile, Cleared, KINDS};
 use indicatif::{HumanBytes, HumanDuration};
 use serde::Serialize;
 
@@ -106,9 +106,9 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 }
 
 fn examine(root: &Path, from: Option<&'static str>, lists: bool) -> Result<Report> {
-    let kept = disk_cache::list(root)?;
+    let files = disk_cache::list(root)?;
     let caches = KINDS.iter().map(|kind| {
-        let sizes = || kept.iter().filter(|file| file.kind == *kind).map(|file| file.entry.bytes);
+        let sizes = || files.iter().filter(|file| file.kind == *kind).map(|file| file.entry.bytes);
         Cache { cache: kind.what, folder: kind.folder, files: sizes().count(), bytes: sizes().sum() }
     });
     Ok(Report {
@@ -116,14 +116,14 @@ fn examine(root: &Path, from: Option<&'static str>, lists: bool) -> Result<Repor
         path: root.display().to_string(),
         from,
         caches: caches.collect(),
-        files: kept.len(),
-        bytes: kept.iter().map(|file| file.entry.bytes).sum(),
+        files: files.len(),
+        bytes: files.iter().map(|file| file.entry.bytes).sum(),
         removed: false,
-        entries: lists.then(|| kept.iter().map(entry).collect()),
+        entries: lists.then(|| files.iter().map(entry).collect()),
     })
 }
 
-fn entry(file: &Kept) -> Entry {
+fn entry(file: &CachedFile) -> Entry {
     // A timestamp in the future counts as just now.
     let unused = SystemTime::now().duration_since(file.entry.used).unwrap_or_default();
     Entry {

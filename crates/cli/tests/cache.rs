@@ -13,15 +13,15 @@ use tempfile::TempDir;
 const DIGEST: &str = "0123456789abcdef0123456789abcdef";
 
 /// A cache folder with two kernels and one plan in it.
-struct Kept(TempDir);
+struct CacheFolder(TempDir);
 
-impl Kept {
-    fn new() -> Kept {
-        let kept = Kept(tempfile::tempdir().unwrap());
-        kept.put(&format!("kernels/matmul-{DIGEST}.co"), 3000);
-        kept.put(&format!("kernels/softmax-{DIGEST}.co"), 1000);
-        kept.put(&format!("cudnn/{DIGEST}.plan"), 96);
-        kept
+impl CacheFolder {
+    fn new() -> CacheFolder {
+        let cache = CacheFolder(tempfile::tempdir().unwrap());
+        cache.put(&format!("kernels/matmul-{DIGEST}.co"), 3000);
+        cache.put(&format!("kernels/softmax-{DIGEST}.co"), 1000);
+        cache.put(&format!("cudnn/{DIGEST}.plan"), 96);
+        cache
     }
 
     fn put(&self, name: &str, bytes: usize) -> PathBuf {
@@ -55,9 +55,9 @@ impl Kept {
 
 #[test]
 fn each_cache_is_shown_with_files_and_bytes() {
-    let kept = Kept::new();
-    let text = kept.text(&[]);
-    let head = format!("{} (from AMDGPU_EP_CACHE_DIR)\n", kept.0.path().display());
+    let cache = CacheFolder::new();
+    let text = cache.text(&[]);
+    let head = format!("{} (from AMDGPU_EP_CACHE_DIR)\n", cache.0.path().display());
     assert!(text.starts_with(&head) && text.ends_with("\n3 files, 4.00 KiB\n"), "{text}");
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     for row in [
@@ -68,18 +68,18 @@ fn each_cache_is_shown_with_files_and_bytes() {
     ] {
         assert!(rows.iter().any(|found| found == row), "{row:?} in\n{text}");
     }
-    assert_eq!(kept.text(&["size"]), text);
-    let report = kept.json(&[]);
+    assert_eq!(cache.text(&["size"]), text);
+    let report = cache.json(&[]);
     assert_eq!((&report["files"], &report["bytes"], &report["entries"]), (&3.into(), &4096.into(), &Value::Null));
     assert_eq!((&report["caches"][0]["files"], &report["caches"][0]["bytes"]), (&2.into(), &4000.into()));
 }
 
 #[test]
 fn every_file_is_listed() {
-    let kept = Kept::new();
-    let text = kept.text(&["list"]);
+    let cache = CacheFolder::new();
+    let text = cache.text(&["list"]);
     assert!(text.contains(&format!("kernels/matmul-{DIGEST}.co")) && text.contains("2.93 KiB"), "{text}");
-    let report = kept.json(&["list"]);
+    let report = cache.json(&["list"]);
     let entries = report["entries"].as_array().unwrap();
     assert_eq!(entries.len(), 3);
     assert!(entries.iter().all(|entry| entry["unused_seconds"].as_u64().unwrap() < 3600), "{entries:?}");
@@ -87,40 +87,40 @@ fn every_file_is_listed() {
 
 #[test]
 fn clearing_removes_what_is_ours_and_nothing_else() {
-    let kept = Kept::new();
+    let cache = CacheFolder::new();
     // A user may name an existing folder with other files.
     let foreign = ["kernels/notes.co", "kernels/readme.txt", "tuning/results.tsv", "photos/a.plan", "letter.txt"];
-    let foreign = foreign.map(|name| kept.put(name, 5));
-    let refused = kept.output(&["clear"]);
+    let foreign = foreign.map(|name| cache.put(name, 5));
+    let refused = cache.output(&["clear"]);
     let error = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(2), "nobody can be asked: {error}");
     assert!(error.contains("3 files, 4.00 KiB") && error.contains("help: add --yes"), "{error}");
-    assert_eq!(kept.json(&[])["files"], 3);
-    let report = kept.json(&["clear", "--yes"]);
+    assert_eq!(cache.json(&[])["files"], 3);
+    let report = cache.json(&["clear", "--yes"]);
     assert_eq!((&report["files"], &report["bytes"], &report["removed"]), (&3.into(), &4096.into(), &true.into()));
     assert!(foreign.iter().all(|file| file.exists()));
-    assert_eq!(kept.json(&["list"])["entries"], Value::Array(vec![]));
-    assert!(kept.text(&["clear"]).contains("removed 0 files"), "there is nothing to ask about");
+    assert_eq!(cache.json(&["list"])["entries"], Value::Array(vec![]));
+    assert!(cache.text(&["clear"]).contains("removed 0 files"), "there is nothing to ask about");
 }
 
 #[test]
 fn another_folder_can_be_named() {
-    let (kept, other) = (Kept::new(), Kept::new());
+    let (cache, other) = (CacheFolder::new(), CacheFolder::new());
     let folder = other.0.path().to_str().unwrap();
-    let text = kept.text(&["clear", "--yes", "--dir", folder]);
+    let text = cache.text(&["clear", "--yes", "--dir", folder]);
     assert_eq!(text, format!("{folder}\nremoved 3 files, 4.00 KiB\n"));
-    assert_eq!((&kept.json(&[])["files"], &other.json(&[])["files"]), (&3.into(), &0.into()));
-    let missing = kept.0.path().join("missing");
-    assert!(kept.text(&["--dir", missing.to_str().unwrap()]).ends_with("\n0 files, 0 B\n"));
+    assert_eq!((&cache.json(&[])["files"], &other.json(&[])["files"]), (&3.into(), &0.into()));
+    let missing = cache.0.path().join("missing");
+    assert!(cache.text(&["--dir", missing.to_str().unwrap()]).ends_with("\n0 files, 0 B\n"));
     assert!(!missing.exists());
 }
 
 #[test]
 fn a_folder_that_others_can_write_to_is_not_cleared() {
-    let kept = Kept::new();
-    let folder = kept.0.path().join("kernels");
+    let cache = CacheFolder::new();
+    let folder = cache.0.path().join("kernels");
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
-    let output = kept.output(&["clear", "--yes"]);
+    let output = cache.output(&["clear", "--yes"]);
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("kernels") && error.contains("help: "), "{error}");

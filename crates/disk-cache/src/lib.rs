@@ -18,7 +18,7 @@
 //! | `trust` | the check above |
 //! | `sealed` | files that begin with a digest of their content |
 //! | `room` | size limit (least recently used first) and removal of unfinished files |
-//! | `place` | the user's cache folder, and listing and clearing it |
+//! | `cache_root` | the user's cache folder, and listing and clearing it |
 //!
 //! ```
 //! let scratch = tempfile::tempdir()?;
@@ -30,15 +30,15 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod cache_root;
 mod error;
 mod folder;
-mod place;
 mod room;
 mod sealed;
 mod trust;
 
+pub use cache_root::{CachedFile, Cleared, KINDS, Kind, clear, list, root};
 pub use error::CacheError;
 pub use folder::Folder;
-pub use place::{Cleared, KINDS, Kept, Kind, clear, list, root};
 pub use room::Entry;
 pub use sealed::{digest, read_sealed, write_sealed};

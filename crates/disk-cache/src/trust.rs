@@ -57,10 +57,10 @@ mod unix {
     const STICKY: u32 = 0o1000;
     const PERMISSIONS: u32 = 0o7777;
     /// The same limit as Linux.
-    const MOST_LINKS: usize = 40;
+    const MAX_LINKS: usize = 40;
 
     /// A component of a path that is still to be walked.
-    enum Part {
+    enum PathPart {
         Root,
         Up,
         Name(OsString),
@@ -72,13 +72,13 @@ mod unix {
         let (mut at, mut links) = (PathBuf::from("/"), 0);
         while let Some(part) = open.pop() {
             let next = match part {
-                Part::Root => PathBuf::from("/"),
-                Part::Up => {
+                PathPart::Root => PathBuf::from("/"),
+                PathPart::Up => {
                     // `at` has no symbolic links, so this is the parent folder.
                     at.pop();
                     continue;
                 }
-                Part::Name(name) => at.join(name),
+                PathPart::Name(name) => at.join(name),
             };
             let facts = match next.symlink_metadata() {
                 Ok(facts) => facts,
@@ -88,7 +88,7 @@ mod unix {
             check_owner(&next, &facts)?;
             if facts.is_symlink() {
                 links += 1;
-                if links > MOST_LINKS {
+                if links > MAX_LINKS {
                     return Err(CacheError::io(path)(io::Error::other("too many symbolic links")));
                 }
                 open.extend(parts(&fs::read_link(&next).map_err(CacheError::io(&next))?));
@@ -108,11 +108,11 @@ mod unix {
     }
 
     /// The components of a path in reverse order.
-    fn parts(path: &Path) -> Vec<Part> {
+    fn parts(path: &Path) -> Vec<PathPart> {
         let parts = path.components().rev().filter_map(|component| match component {
-            Component::RootDir => Some(Part::Root),
-            Component::ParentDir => Some(Part::Up),
-            Component::Normal(name) => Some(Part::Name(name.to_owned())),
+            Component::RootDir => Some(PathPart::Root),
+            Component::ParentDir => Some(PathPart::Up),
+            Component::Normal(name) => Some(PathPart::Name(name.to_owned())),
             Component::CurDir | Component::Prefix(_) => None,
         });
         parts.collect()

@@ -47,7 +47,7 @@ pub fn root(variable: impl Fn(&str) -> Option<OsString>) -> Option<(PathBuf, &'s
 
 /// A cached file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct CachedFile {
     /// Its kind.
     pub kind: Kind,
     /// Its path.
@@ -61,14 +61,14 @@ pub struct Kept {
 ///
 /// # Errors
 /// A folder is refused, or cannot be listed.
-pub fn list(root: &Path) -> Result<Vec<Kept>, CacheError> {
-    let mut kept = Vec::new();
+pub fn list(root: &Path) -> Result<Vec<CachedFile>, CacheError> {
+    let mut files = Vec::new();
     for (kind, folder) in folders(root)? {
         let entries = folder.entries(kind.extension).map_err(CacheError::io(folder.path()))?;
         let ours = entries.into_iter().filter(|entry| is_named_by_digest(&entry.name));
-        kept.extend(ours.map(|entry| Kept { kind, path: folder.file(&entry.name), entry }));
+        files.extend(ours.map(|entry| CachedFile { kind, path: folder.file(&entry.name), entry }));
     }
-    Ok(kept)
+    Ok(files)
 }
 
 /// What was removed.
@@ -87,7 +87,7 @@ pub struct Cleared {
 /// A folder is refused, or a file cannot be removed.
 pub fn clear(root: &Path) -> Result<Cleared, CacheError> {
     let mut cleared = Cleared::default();
-    for Kept { path, entry, .. } in list(root)? {
+    for CachedFile { path, entry, .. } in list(root)? {
         match fs::remove_file(&path) {
             Ok(()) => {
                 cleared.files += 1;
