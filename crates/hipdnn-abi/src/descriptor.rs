@@ -8,7 +8,7 @@ use hipdnn::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, S
 
 use crate::engine;
 use crate::fault::{Fault, Outcome};
-use crate::implementation::{Arguments, Implementation, Plan, Program};
+use crate::implementation::{Arguments, CompiledGraph, Implementation, Plan};
 use crate::table::{Count, Kind, Row, kind_of};
 use crate::value::Value;
 
@@ -24,17 +24,17 @@ pub struct Descriptor {
 pub struct State {
     values: BTreeMap<A, Value>,
     is_finalized: bool,
-    made: Made,
+    finalized: Finalized,
 }
 
 /// The result of finalizing a descriptor, for kinds that do more than hold attributes.
 #[derive(Clone, Default)]
-pub enum Made {
+pub enum Finalized {
     /// Nothing.
     #[default]
     Nothing,
-    /// A graph's program; or why there is none, if no engine runs it.
-    Program(Result<Arc<dyn Program>, String>),
+    /// A compiled graph; or why there is none, if no engine runs it.
+    Graph(Result<Arc<dyn CompiledGraph>, String>),
     /// An execution plan.
     Plan(Arc<dyn Plan>),
 }
@@ -96,7 +96,7 @@ impl Descriptor {
         if elements.is_null() {
             return refuse(Status::BAD_PARAM_NULL_POINTER, &format!("the elements of {name} are null"));
         }
-        let least = usize::try_from(count).ok().filter(|&count| count > 0 && count <= MOST_ELEMENTS);
+        let least = usize::try_from(count).ok().filter(|&count| count > 0 && count <= MAX_ELEMENTS);
         let takes_one = row.count == Count::One && kind != T::CHAR;
         let Some(count) = least.filter(|&count| !takes_one || count == 1) else {
             return refuse(Status::BAD_PARAM, &format!("{name} can't have {count} elements"));
@@ -245,16 +245,16 @@ impl Descriptor {
         if let Some(row) = missing {
             return self.refuse("finalize", Status::BAD_PARAM, &format!("{} is not set", row.name));
         }
-        let made = engine::finalize(self, library)?;
-        self.seal(made);
+        let finalized = engine::finalize(self, library)?;
+        self.seal(finalized);
         Ok(())
     }
 
     /// Finalizes a descriptor whose attributes are known to be valid.
-    pub(crate) fn seal(&self, made: Made) {
+    pub(crate) fn seal(&self, finalized: Finalized) {
         let mut state = self.state();
         state.is_finalized = true;
-        state.made = made;
+        state.finalized = finalized;
     }
 
     /// Calls with the contents of a variant pack.
@@ -333,8 +333,8 @@ impl Descriptor {
     }
 
     /// The result of finalizing.
-    pub(crate) fn made(&self) -> Made {
-        self.state().made.clone()
+    pub(crate) fn finalized(&self) -> Finalized {
+        self.state().finalized.clone()
     }
 }
 
@@ -342,7 +342,7 @@ impl Descriptor {
 const ENGINES_AND_PLANS: [D; 3] = [D::ENGINE_DESCRIPTOR, D::ENGINECFG_DESCRIPTOR, D::EXECUTION_PLAN_DESCRIPTOR];
 
 /// Longer lists are a mistake, and copying them would only crash.
-const MOST_ELEMENTS: usize = 1 << 24;
+const MAX_ELEMENTS: usize = 1 << 24;
 
 /// Which kinds an attribute refers to.
 fn is_wanted(name: A, kind: &Kind) -> bool {

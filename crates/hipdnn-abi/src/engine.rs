@@ -6,27 +6,27 @@ use std::sync::Arc;
 
 use hipdnn::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, Severity, Status};
 
-use crate::descriptor::{Descriptor, Made};
+use crate::descriptor::{Descriptor, Finalized};
 use crate::fault::{self, Fault, Outcome};
-use crate::implementation::{Engine, Implementation, Plan, Program};
+use crate::implementation::{CompiledGraph, Engine, Implementation, Plan};
 use crate::log;
 use crate::registry::{DESCRIPTORS, HANDLES, Handle};
 use crate::value::Value;
 
 /// Checks a descriptor whose attributes are all set, and creates what its kind stands for.
-pub fn finalize(descriptor: &Arc<Descriptor>, library: &dyn Implementation) -> Outcome<Made> {
+pub fn finalize(descriptor: &Arc<Descriptor>, library: &dyn Implementation) -> Outcome<Finalized> {
     match descriptor.kind.descriptor {
-        D::TENSOR_DESCRIPTOR => finalize_tensor(descriptor).map(|()| Made::Nothing),
-        D::OPERATIONGRAPH_DESCRIPTOR => finalize_graph(descriptor, library).map(Made::Program),
+        D::TENSOR_DESCRIPTOR => finalize_tensor(descriptor).map(|()| Finalized::Nothing),
+        D::OPERATIONGRAPH_DESCRIPTOR => finalize_graph(descriptor, library).map(Finalized::Graph),
         D::ENGINE_DESCRIPTOR => match engine_of(descriptor) {
-            Ok(_) => Ok(Made::Nothing),
+            Ok(_) => Ok(Finalized::Nothing),
             Err(_) => Err(Fault::bad("EngineDescriptor::finalize() failed: no such engine runs the graph")),
         },
         D::EXECUTION_PLAN_DESCRIPTOR => {
-            let (program, engine) = choice_of(descriptor)?;
-            let plan = program.plan(&engine)?;
+            let (compiled, engine) = choice_of(descriptor)?;
+            let plan = compiled.plan(&engine)?;
             log::line(Severity::INFO, || format!("{} made a plan", engine.name));
-            Ok(Made::Plan(plan))
+            Ok(Finalized::Plan(plan))
         }
         D::VARIANT_PACK_DESCRIPTOR => {
             let (uids, addresses) = descriptor.with_arguments(|pack| (pack.uids.len(), pack.addresses.len()));
@@ -34,9 +34,9 @@ pub fn finalize(descriptor: &Arc<Descriptor>, library: &dyn Implementation) -> O
                 let text = format!("VariantPackDescriptor::finalize() failed: {uids} ids for {addresses} pointers");
                 return Err(Fault::bad(text));
             }
-            finalize_overrides(descriptor).map(|()| Made::Nothing)
+            finalize_overrides(descriptor).map(|()| Finalized::Nothing)
         }
-        _ => finalize_operation(descriptor).map(|()| Made::Nothing),
+        _ => finalize_operation(descriptor).map(|()| Finalized::Nothing),
     }
 }
 
@@ -83,16 +83,19 @@ fn finalize_tensor(tensor: &Descriptor) -> Outcome {
     let reach = dims.iter().zip(&strides).try_fold(0i64, |reach, (&extent, &stride)| {
         (extent - 1).checked_mul(stride).and_then(|step| reach.checked_add(step))
     });
-    if elems.is_none_or(|elems| elems > MOST_ELEMENTS) || reach.is_none_or(|reach| reach > MOST_ELEMENTS) {
+    if elems.is_none_or(|elems| elems > MAX_ELEMENTS) || reach.is_none_or(|reach| reach > MAX_ELEMENTS) {
         return refuse(format!("dimensions {dims:?} with strides {strides:?} are too large"));
     }
     Ok(())
 }
 
 /// Sixteen bytes per element still fit in an address.
-const MOST_ELEMENTS: i64 = 1 << 59;
+const MAX_ELEMENTS: i64 = 1 << 59;
 
-fn finalize_graph(graph: &Arc<Descriptor>, library: &dyn Implementation) -> Outcome<Result<Arc<dyn Program>, String>> {
+fn finalize_graph(
+    graph: &Arc<Descriptor>,
+    library: &dyn Implementation,
+) -> Outcome<Result<Arc<dyn CompiledGraph>, String>> {
     let number = match graph.value(A::OPERATIONGRAPH_HANDLE) {
         Some(Value::Addresses(handles)) => handles.first().copied().unwrap_or(0),
         _ => 0,
@@ -156,8 +159,8 @@ pub fn derived(descriptor: &Descriptor, name: A) -> Outcome<Option<(T, Option<Va
         }
         (D::ENGINECFG_DESCRIPTOR, A::ENGINECFG_WORKSPACE_SIZE) => {
             let engine = descriptor.descriptor(A::ENGINECFG_ENGINE).ok_or_else(|| Fault::bad("it has no engine"))?;
-            let (program, engine) = engine_of(&engine)?;
-            one(program.workspace_bytes(&engine) as i64)
+            let (compiled, engine) = engine_of(&engine)?;
+            one(compiled.workspace_bytes(&engine) as i64)
         }
         (D::EXECUTION_PLAN_DESCRIPTOR, A::EXECUTION_PLAN_WORKSPACE_SIZE) => {
             one(plan_of(descriptor)?.workspace_bytes() as i64)
@@ -186,9 +189,9 @@ pub unsafe fn results(
         return Err(Fault::bad("EngineHeuristicDescriptor::getAttribute() failed: results are descriptors"));
     }
     let graph = heuristic.descriptor(A::ENGINEHEUR_OPERATION_GRAPH).ok_or_else(|| Fault::bad("no graph"))?;
-    let engines = match graph.made() {
-        Made::Program(Ok(program)) => program.engines(),
-        Made::Program(Err(reason)) => {
+    let engines = match graph.finalized() {
+        Finalized::Graph(Ok(compiled)) => compiled.engines(),
+        Finalized::Graph(Err(reason)) => {
             // No engine is a result, not a failure; the caller can still ask why.
             fault::remember(reason);
             Vec::new()
@@ -209,7 +212,7 @@ pub unsafe fn results(
             let descriptor = Arc::new(Descriptor::new(D::ENGINE_DESCRIPTOR)?);
             descriptor.put(A::ENGINE_OPERATION_GRAPH, Value::Descriptors(vec![graph.clone()]));
             descriptor.put(A::ENGINE_GLOBAL_INDEX, Value::I64s(vec![engine.id()]));
-            descriptor.seal(Made::Nothing);
+            descriptor.seal(Finalized::Nothing);
             config.put(A::ENGINECFG_ENGINE, Value::Descriptors(vec![descriptor]));
         }
     } else if count.is_null() {
@@ -239,8 +242,8 @@ pub unsafe fn execute(handle: &Handle, plan: &Descriptor, pack: &Descriptor) -> 
 
 /// The plan of a finalized execution plan descriptor.
 pub fn plan_of(plan: &Descriptor) -> Outcome<Arc<dyn Plan>> {
-    match plan.made() {
-        Made::Plan(plan) => Ok(plan),
+    match plan.finalized() {
+        Finalized::Plan(plan) => Ok(plan),
         _ => Err(Fault::new(Status::BAD_PARAM_NOT_FINALIZED, "the plan is not finalized")),
     }
 }
@@ -254,23 +257,23 @@ pub fn origin_of(plan: &Descriptor) -> Outcome<(Arc<Descriptor>, i64)> {
     graph.zip(id).ok_or_else(|| Fault::new(Status::BAD_PARAM_NOT_FINALIZED, "the plan has no engine"))
 }
 
-/// The program and the engine of an execution plan.
-fn choice_of(plan: &Descriptor) -> Outcome<(Arc<dyn Program>, Engine)> {
+/// The compiled graph and the engine of an execution plan.
+fn choice_of(plan: &Descriptor) -> Outcome<(Arc<dyn CompiledGraph>, Engine)> {
     let config = plan.descriptor(A::EXECUTION_PLAN_ENGINE_CONFIG);
     let engine = config.and_then(|config| config.descriptor(A::ENGINECFG_ENGINE));
     engine_of(&*engine.ok_or_else(|| Fault::new(Status::BAD_PARAM_NOT_FINALIZED, "the plan has no engine"))?)
 }
 
-/// The program of an engine descriptor, and which of the library's engines it is.
-fn engine_of(engine: &Descriptor) -> Outcome<(Arc<dyn Program>, Engine)> {
+/// The compiled graph of an engine descriptor, and which of the library's engines it is.
+fn engine_of(engine: &Descriptor) -> Outcome<(Arc<dyn CompiledGraph>, Engine)> {
     let graph = engine.descriptor(A::ENGINE_OPERATION_GRAPH);
-    let program = match graph.map(|graph| graph.made()) {
-        Some(Made::Program(Ok(program))) => program,
-        Some(Made::Program(Err(reason))) => return Err(Fault::unsupported(reason)),
+    let compiled = match graph.map(|graph| graph.finalized()) {
+        Some(Finalized::Graph(Ok(compiled))) => compiled,
+        Some(Finalized::Graph(Err(reason))) => return Err(Fault::unsupported(reason)),
         _ => return Err(Fault::new(Status::BAD_PARAM_NOT_FINALIZED, "the engine has no graph")),
     };
     let id = engine.i64s(A::ENGINE_GLOBAL_INDEX).first().copied().unwrap_or(0);
-    let found = program.engines().into_iter().find(|engine| engine.id() == id);
+    let found = compiled.engines().into_iter().find(|engine| engine.id() == id);
     let engine = found.ok_or_else(|| Fault::bad(format!("engine {id} does not run the graph")))?;
-    Ok((program, engine))
+    Ok((compiled, engine))
 }

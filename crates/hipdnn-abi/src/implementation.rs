@@ -59,11 +59,11 @@ pub trait Implementation: Sync {
     ///
     /// # Errors
     /// Why no engine runs it. This is a result, not a failure.
-    fn compile(&self, handle: &Handle, operations: &[Arc<Descriptor>]) -> Result<Arc<dyn Program>, String>;
+    fn compile(&self, handle: &Handle, operations: &[Arc<Descriptor>]) -> Result<Arc<dyn CompiledGraph>, String>;
 }
 
 /// A graph, and the engines that run it.
-pub trait Program: Send + Sync {
+pub trait CompiledGraph: Send + Sync {
     /// The engines, best first.
     fn engines(&self) -> Vec<Engine>;
 

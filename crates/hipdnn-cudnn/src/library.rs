@@ -4,15 +4,15 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use hipdnn::sys::{BehaviorNote, DescriptorType, Status};
-use hipdnn_abi::{Descriptor, Engine, Fault, Handle, Identity, Implementation, Outcome, Plan, Program};
+use hipdnn_abi::{CompiledGraph, Descriptor, Engine, Fault, Handle, Identity, Implementation, Outcome, Plan};
 
 use crate::arrange;
+use crate::cudnn_graph::CudnnGraph;
 use crate::descriptor::Descriptor as CudnnDescriptor;
 use crate::graph::Graph;
-use crate::kept::Entry;
 use crate::lower::{self, Variant};
-use crate::piece::Piece;
-use crate::plan::{self, Part};
+use crate::plan::{self, UnplacedStep};
+use crate::plan_cache::Entry;
 use crate::worker::Worker;
 
 const NOTES: &[BehaviorNote] = &[BehaviorNote::SUPPORTS_GRAPH_CAPTURE, BehaviorNote::EXTERNAL_LIBRARY_DEPENDENCY];
@@ -76,17 +76,17 @@ impl Implementation for Bridge {
         Ok(Box::new(Arc::new(Worker::new()?)))
     }
 
-    fn compile(&self, handle: &Handle, operations: &[Arc<Descriptor>]) -> Result<Arc<dyn Program>, String> {
+    fn compile(&self, handle: &Handle, operations: &[Arc<Descriptor>]) -> Result<Arc<dyn CompiledGraph>, String> {
         let worker = handle.own::<Arc<Worker>>().ok_or("the handle is not from the cuDNN bridge")?.clone();
         let whole = lower::lower(operations, Variant::Whole).map(Arc::new);
         let apart = lower::lower(operations, Variant::Apart);
         let arranged = apart.as_ref().map(arrange::arranged).ok();
         let mut refusals = Vec::new();
-        let piece = whole
+        let cudnn_graph = whole
             .as_ref()
             .map_err(Clone::clone)
-            .and_then(|graph| Whole::new(&worker, graph.clone()).map_err(|fault| fault.text));
-        let piece = piece.map_err(|reason| refusals.push(reason)).ok();
+            .and_then(|graph| WholeGraph::new(&worker, graph.clone()).map_err(|fault| fault.text));
+        let cudnn_graph = cudnn_graph.map_err(|reason| refusals.push(reason)).ok();
         if let Err(reason) = &apart
             && !refusals.contains(reason)
         {
@@ -98,7 +98,7 @@ impl Implementation for Bridge {
         // Expanded into many operations, norms and attention have not been correct on a GPU yet.
         let is_proved = operations.iter().all(|operation| PROVED_IN_PIECES.contains(&operation.kind.descriptor));
         let graphs = if is_proved { graphs } else { Vec::new() };
-        let compiled = Compiled { worker, whole: piece, graphs, pieces: OnceLock::new() };
+        let compiled = Compiled { worker, whole: cudnn_graph, graphs, pieces: OnceLock::new() };
         // Whether the pieces run is only known once they are built.
         if compiled.whole.is_none()
             && let Err(fault) = compiled.pieces()
@@ -112,12 +112,12 @@ impl Implementation for Bridge {
 }
 
 /// A graph that cuDNN runs as a whole.
-struct Whole {
+struct WholeGraph {
     graph: Arc<Graph>,
     /// The plan on the first configuration, if it was cached.
-    kept: Option<Restored>,
+    restored: Option<Restored>,
     /// All configurations, requested on first use.
-    piece: OnceLock<Option<Piece>>,
+    cudnn_graph: OnceLock<Option<CudnnGraph>>,
 }
 
 struct Restored {
@@ -127,55 +127,55 @@ struct Restored {
     plan: Mutex<Option<CudnnDescriptor>>,
 }
 
-impl Whole {
+impl WholeGraph {
     fn new(worker: &Worker, graph: Arc<Graph>) -> Outcome<Self> {
-        if let Some(entry) = worker.kept.as_ref().and_then(|kept| kept.find(&graph)) {
+        if let Some(entry) = worker.plan_cache.as_ref().and_then(|cache| cache.find(&graph)) {
             match entry.restore(worker, &graph) {
                 Ok((plan, workspace)) => {
-                    let kept = Some(Restored { entry, workspace, plan: Mutex::new(Some(plan)) });
-                    return Ok(Self { graph, kept, piece: OnceLock::new() });
+                    let restored = Some(Restored { entry, workspace, plan: Mutex::new(Some(plan)) });
+                    return Ok(Self { graph, restored, cudnn_graph: OnceLock::new() });
                 }
                 Err(fault) => tracing::debug!(target: "hipdnn::cudnn", "rebuilding a cached plan: {}", fault.text),
             }
         }
-        let piece = Self::ask(worker, &graph)?;
-        if let Some(kept) = &worker.kept
-            && let Some(entry) = piece.entry()
+        let cudnn_graph = Self::ask(worker, &graph)?;
+        if let Some(plan_cache) = &worker.plan_cache
+            && let Some(entry) = cudnn_graph.entry()
         {
-            kept.put(&graph, &entry);
+            plan_cache.put(&graph, &entry);
         }
-        Ok(Self { graph, kept: None, piece: OnceLock::from(Some(piece)) })
+        Ok(Self { graph, restored: None, cudnn_graph: OnceLock::from(Some(cudnn_graph)) })
     }
 
-    fn ask(worker: &Worker, graph: &Graph) -> Outcome<Piece> {
-        Piece::new(worker, graph, 0..graph.operations.len()).and_then(|piece| piece.proved(worker))
+    fn ask(worker: &Worker, graph: &Graph) -> Outcome<CudnnGraph> {
+        CudnnGraph::new(worker, graph, 0..graph.operations.len()).and_then(|cudnn_graph| cudnn_graph.proved(worker))
     }
 
-    fn piece(&self, worker: &Worker) -> Option<&Piece> {
-        self.piece.get_or_init(|| Self::ask(worker, &self.graph).ok()).as_ref()
+    fn cudnn_graph(&self, worker: &Worker) -> Option<&CudnnGraph> {
+        self.cudnn_graph.get_or_init(|| Self::ask(worker, &self.graph).ok()).as_ref()
     }
 
     fn choices(&self) -> usize {
-        let made = self.piece.get().and_then(Option::as_ref).map(|piece| piece.configs.len());
-        made.or(self.kept.as_ref().map(|kept| kept.entry.choices)).unwrap_or(0)
+        let made = self.cudnn_graph.get().and_then(Option::as_ref).map(|cudnn_graph| cudnn_graph.configs.len());
+        made.or(self.restored.as_ref().map(|restored| restored.entry.choices)).unwrap_or(0)
     }
 
     fn workspace_bytes(&self, worker: &Worker, choice: usize) -> Option<usize> {
-        if let (0, Some(kept)) = (choice, &self.kept) {
-            return Some(kept.workspace);
+        if let (0, Some(restored)) = (choice, &self.restored) {
+            return Some(restored.workspace);
         }
-        let config = self.piece(worker)?.configs.get(choice)?;
+        let config = self.cudnn_graph(worker)?.configs.get(choice)?;
         usize::try_from(config.i64(crate::sys::AttributeName::ENGINECFG_WORKSPACE_SIZE).ok()?).ok()
     }
 
-    fn part(&self, worker: &Worker, choice: usize) -> Outcome<Part> {
-        if let (0, Some(kept)) = (choice, &self.kept) {
-            let first = kept.plan.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let plan = first.map_or_else(|| Ok(kept.entry.restore(worker, &self.graph)?.0), Ok)?;
-            return Ok(Part::restored(plan, kept.workspace, &kept.entry.bound));
+    fn unplaced_step(&self, worker: &Worker, choice: usize) -> Outcome<UnplacedStep> {
+        if let (0, Some(restored)) = (choice, &self.restored) {
+            let first = restored.plan.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let plan = first.map_or_else(|| Ok(restored.entry.restore(worker, &self.graph)?.0), Ok)?;
+            return Ok(UnplacedStep::restored(plan, restored.workspace, &restored.entry.bound));
         }
-        let piece = self.piece(worker).ok_or_else(|| Fault::bad("no such engine runs the graph"))?;
-        Part::new(worker, piece, choice)
+        let cudnn_graph = self.cudnn_graph(worker).ok_or_else(|| Fault::bad("no such engine runs the graph"))?;
+        UnplacedStep::new(worker, cudnn_graph, choice)
     }
 }
 
@@ -183,7 +183,7 @@ impl Whole {
 struct Compiled {
     worker: Arc<Worker>,
     /// The graph as a whole, if an engine supports that.
-    whole: Option<Whole>,
+    whole: Option<WholeGraph>,
     /// The graphs to split into pieces, best first.
     graphs: Vec<Arc<Graph>>,
     pieces: OnceLock<Result<Arc<plan::Plan>, (Status, String)>>,
@@ -194,7 +194,7 @@ impl Compiled {
         let made = self.pieces.get_or_init(|| {
             let mut refusal = String::from("running them in pieces is not supported");
             for graph in &self.graphs {
-                match plan::cut(&self.worker, graph).and_then(|parts| plan::Plan::new(graph.clone(), parts)) {
+                match plan::cut(&self.worker, graph).and_then(|steps| plan::Plan::new(graph.clone(), steps)) {
                     Ok(plan) => return Ok(Arc::new(plan)),
                     Err(fault) => refusal = fault.text,
                 }
@@ -205,9 +205,9 @@ impl Compiled {
     }
 }
 
-impl Program for Compiled {
+impl CompiledGraph for Compiled {
     fn engines(&self) -> Vec<Engine> {
-        let choices = self.whole.as_ref().map_or(0, Whole::choices);
+        let choices = self.whole.as_ref().map_or(0, WholeGraph::choices);
         let is_alone = self.whole.as_ref().is_some_and(|whole| whole.graph.operations.len() == 1);
         let pieces = (!is_alone && !self.graphs.is_empty()).then_some(*PIECES);
         ENGINES[..ENGINES.len() - 1].iter().take(choices).copied().chain(pieces).collect()
@@ -225,8 +225,8 @@ impl Program for Compiled {
             return Ok(self.pieces()?);
         }
         let whole = self.whole.as_ref().ok_or_else(|| Fault::bad("no such engine runs the graph"))?;
-        let part = whole.part(&self.worker, choice_of(engine))?;
-        Ok(Arc::new(plan::Plan::new(whole.graph.clone(), vec![part])?))
+        let unplaced_step = whole.unplaced_step(&self.worker, choice_of(engine))?;
+        Ok(Arc::new(plan::Plan::new(whole.graph.clone(), vec![unplaced_step])?))
     }
 }
 

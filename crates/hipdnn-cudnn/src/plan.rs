@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hipdnn_abi::{Arguments, Fault, Handle, Outcome};
 
+use crate::cudnn_graph::{CudnnGraph, number};
 use crate::descriptor::{Descriptor, check};
 use crate::graph::{Graph, Home};
 use crate::older::Call;
-use crate::piece::{Piece, number};
 use crate::sys::{self, AttributeName as A, Cudnn, DescriptorType as D};
 use crate::worker::Worker;
 
@@ -24,7 +24,7 @@ pub struct Plan {
 }
 
 /// A request to cuDNN.
-enum Work {
+enum Request {
     /// Execute a plan.
     Plan(Descriptor),
     /// Call the older interface.
@@ -33,7 +33,7 @@ enum Work {
 
 /// One request to cuDNN.
 struct Step {
-    work: Work,
+    request: Request,
     /// cuDNN's uids of its tensors.
     numbers: Vec<i64>,
     /// Where each of them is.
@@ -61,29 +61,29 @@ struct Pack {
     descriptor: Descriptor,
 }
 
-/// A part of a graph with its plan, before it is placed among others.
-pub struct Part {
-    work: Work,
+/// A request to cuDNN, before its step is placed among others in a plan.
+pub struct UnplacedStep {
+    request: Request,
     workspace: usize,
     bound: Vec<usize>,
 }
 
-impl Part {
-    /// A piece on one of its configurations.
-    pub fn new(worker: &Worker, piece: &Piece, choice: usize) -> Outcome<Self> {
-        let (plan, workspace) = piece.plan(worker, choice)?;
-        Ok(Self { work: Work::Plan(plan), workspace, bound: piece.bound.clone() })
+impl UnplacedStep {
+    /// A cuDNN graph on one of its configurations.
+    pub fn new(worker: &Worker, cudnn_graph: &CudnnGraph, choice: usize) -> Outcome<Self> {
+        let (plan, workspace) = cudnn_graph.plan(worker, choice)?;
+        Ok(Self { request: Request::Plan(plan), workspace, bound: cudnn_graph.bound.clone() })
     }
 
     /// A cached plan.
     pub fn restored(plan: Descriptor, workspace: usize, bound: &[usize]) -> Self {
-        Self { work: Work::Plan(plan), workspace, bound: bound.to_vec() }
+        Self { request: Request::Plan(plan), workspace, bound: bound.to_vec() }
     }
 
     /// An operation through the older interface.
     fn older(worker: &Worker, graph: &Graph, operation: usize) -> Outcome<Self> {
         let call = Call::new(worker, graph, &graph.operations[operation])?;
-        Ok(Self { workspace: call.workspace, bound: call.tensors.to_vec(), work: Work::Call(call) })
+        Ok(Self { workspace: call.workspace, bound: call.tensors.to_vec(), request: Request::Call(call) })
     }
 }
 
@@ -91,15 +91,15 @@ impl Part {
 ///
 /// # Errors
 /// The reason for an operation that cuDNN does not run even alone.
-pub fn cut(worker: &Worker, graph: &Graph) -> Outcome<Vec<Part>> {
+pub fn cut(worker: &Worker, graph: &Graph) -> Outcome<Vec<UnplacedStep>> {
     (0..graph.operations.len()).map(|at| alone(worker, graph, at)).collect()
 }
 
 /// One operation. Several are not combined: some of those that cuDNN 9.19 fused left results unwritten.
-fn alone(worker: &Worker, graph: &Graph, at: usize) -> Outcome<Part> {
-    let piece = Piece::new(worker, graph, at..at + 1).and_then(|piece| piece.proved(worker));
-    piece.and_then(|piece| Part::new(worker, &piece, 0)).or_else(|fault| {
-        Part::older(worker, graph, at).map_err(|_| {
+fn alone(worker: &Worker, graph: &Graph, at: usize) -> Outcome<UnplacedStep> {
+    let cudnn_graph = CudnnGraph::new(worker, graph, at..at + 1).and_then(|cudnn_graph| cudnn_graph.proved(worker));
+    cudnn_graph.and_then(|cudnn_graph| UnplacedStep::new(worker, &cudnn_graph, 0)).or_else(|fault| {
+        UnplacedStep::older(worker, graph, at).map_err(|_| {
             let kind = format!("{:?}", graph.operations[at].kind);
             let kind = kind.trim_start_matches("CUDNN_BACKEND_OPERATION_").trim_end_matches("_DESCRIPTOR");
             Fault::new(fault.status, format!("{kind}: {}", fault.text))
@@ -108,15 +108,15 @@ fn alone(worker: &Worker, graph: &Graph, at: usize) -> Outcome<Part> {
 }
 
 impl Plan {
-    /// Places parts one after the other.
+    /// Places steps one after the other.
     ///
     /// # Errors
     /// An intermediate tensor can't be stored.
-    pub fn new(graph: Arc<Graph>, parts: Vec<Part>) -> Outcome<Self> {
+    pub fn new(graph: Arc<Graph>, unplaced: Vec<UnplacedStep>) -> Outcome<Self> {
         let mut scratch = vec![None; graph.tensors.len()];
         let mut used = 0;
-        for part in &parts {
-            for &tensor in part.bound.iter().filter(|&&tensor| graph.tensors[tensor].home == Home::Inside) {
+        for step in &unplaced {
+            for &tensor in step.bound.iter().filter(|&&tensor| graph.tensors[tensor].home == Home::Inside) {
                 if scratch[tensor].is_none() {
                     let bytes = graph.tensors[tensor].bytes;
                     let bytes =
@@ -126,10 +126,10 @@ impl Plan {
                 }
             }
         }
-        let own = parts.iter().map(|part| part.workspace).max().unwrap_or(0);
+        let own = unplaced.iter().map(|step| step.workspace).max().unwrap_or(0);
         let mut uids = Vec::new();
-        let mut steps = Vec::with_capacity(parts.len());
-        for part in parts {
+        let mut steps = Vec::with_capacity(unplaced.len());
+        for step in unplaced {
             let source = |&tensor: &usize| {
                 let known = &graph.tensors[tensor];
                 match (&known.home, known.uid, scratch[tensor]) {
@@ -139,7 +139,7 @@ impl Plan {
                     _ => Err(Fault::bad("a tensor has no memory")),
                 }
             };
-            let sources = part.bound.iter().map(source).collect::<Outcome<Vec<_>>>()?;
+            let sources = step.bound.iter().map(source).collect::<Outcome<Vec<_>>>()?;
             for source in &sources {
                 if let Source::Caller(uid) = source
                     && !uids.contains(uid)
@@ -147,8 +147,8 @@ impl Plan {
                     uids.push(*uid);
                 }
             }
-            let numbers = part.bound.iter().map(|&tensor| number(tensor)).collect();
-            steps.push(Step { work: part.work, numbers, sources, workspace: used, last: Mutex::default() });
+            let numbers = step.bound.iter().map(|&tensor| number(tensor)).collect();
+            steps.push(Step { request: step.request, numbers, sources, workspace: used, last: Mutex::default() });
         }
         Ok(Self { steps, uids, workspace: used + own, _graph: graph })
     }
@@ -188,9 +188,9 @@ impl Step {
             Source::Scratch(offset) => Ok(arguments.workspace + offset),
         };
         let workspace = if arguments.workspace == 0 { 0 } else { arguments.workspace + self.workspace };
-        let plan = match &self.work {
-            Work::Plan(plan) => plan,
-            Work::Call(call) => {
+        let plan = match &self.request {
+            Request::Plan(plan) => plan,
+            Request::Call(call) => {
                 let [Some(from), Some(to)] = [0, 1].map(|at| self.sources.get(at)) else {
                     return Err(Fault::bad("a call lacks its tensors"));
                 };

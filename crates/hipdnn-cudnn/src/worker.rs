@@ -6,7 +6,7 @@ use hipdnn::sys::Status;
 use hipdnn_abi::{Fault, Outcome};
 
 use crate::descriptor::{Descriptor, check};
-use crate::kept::Kept;
+use crate::plan_cache::PlanCache;
 use crate::sys::{self, AttributeName, Cudnn, DescriptorType};
 
 /// The file that describes a device, as cuDNN serialises it, to build plans for without having it.
@@ -20,7 +20,7 @@ pub struct Worker {
     handle: Option<Mutex<Bound>>,
     described: Option<Descriptor>,
     /// Cached plans, if cuDNN can describe this device.
-    pub kept: Option<Kept>,
+    pub plan_cache: Option<PlanCache>,
 }
 
 struct Bound {
@@ -42,15 +42,15 @@ impl Worker {
             let described = Descriptor::new(cudnn, DescriptorType::DEVICEPROP_DESCRIPTOR)?;
             described.set_text(AttributeName::DEVICEPROP_JSON_REPRESENTATION, &text)?;
             described.finalize()?;
-            let kept = Kept::new(made_for(cudnn, &text));
-            return Ok(Self { cudnn, handle: None, described: Some(described), kept });
+            let plan_cache = PlanCache::new(made_for(cudnn, &text));
+            return Ok(Self { cudnn, handle: None, described: Some(described), plan_cache });
         }
         let mut handle = std::ptr::null_mut();
         // SAFETY: a valid out-pointer.
         let status = unsafe { (cudnn.create)(&mut handle) };
         check(cudnn, || "creating a cuDNN handle".into(), status)?;
-        let kept = device_of(cudnn, handle).ok().and_then(|device| Kept::new(made_for(cudnn, &device)));
-        Ok(Self { cudnn, handle: Some(Mutex::new(Bound { handle, stream: 0 })), described: None, kept })
+        let plan_cache = device_of(cudnn, handle).ok().and_then(|device| PlanCache::new(made_for(cudnn, &device)));
+        Ok(Self { cudnn, handle: Some(Mutex::new(Bound { handle, stream: 0 })), described: None, plan_cache })
     }
 
     /// Sets the device of a graph.

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hip::{CaptureStatus, Device, Driver, DriverKind, HipError, RawStream, RecordedFn};
 use hipdnn::sys::{BehaviorNote, Status};
-use hipdnn_abi::{Arguments, Descriptor, Engine, Fault, Handle, Identity, Implementation, Outcome, Plan, Program};
+use hipdnn_abi::{
+    Arguments, CompiledGraph, Descriptor, Engine, Fault, Handle, Identity, Implementation, Outcome, Plan,
+};
 use host_ops::Pool;
 
+use crate::host_graph::{Bindings, HostGraph};
 use crate::lacks::Lacks;
-use crate::program::{self, Bindings};
-use crate::trouble::Trouble;
+use crate::run_error::RunError;
 
 static ENGINES: [Engine; 1] = [Engine {
     name: "HOST_CPU_ENGINE",
@@ -48,16 +50,16 @@ impl Implementation for Host {
         Ok(Box::new(Own { device, pool: Arc::default(), lacks: Lacks::read()? }))
     }
 
-    fn compile(&self, handle: &Handle, operations: &[Arc<Descriptor>]) -> Result<Arc<dyn Program>, String> {
+    fn compile(&self, handle: &Handle, operations: &[Arc<Descriptor>]) -> Result<Arc<dyn CompiledGraph>, String> {
         handle.own().map_or(Ok(()), |own: &Own| own.lacks.check(operations))?;
-        Ok(Arc::new(Graph(Arc::new(program::Program::compile(operations)?))))
+        Ok(Arc::new(Graph(Arc::new(HostGraph::compile(operations)?))))
     }
 }
 
 /// A compiled graph.
-struct Graph(Arc<program::Program>);
+struct Graph(Arc<HostGraph>);
 
-impl Program for Graph {
+impl CompiledGraph for Graph {
     fn engines(&self) -> Vec<Engine> {
         ENGINES.to_vec()
     }
@@ -67,13 +69,13 @@ impl Program for Graph {
     }
 
     fn plan(self: Arc<Self>, _: &Engine) -> Outcome<Arc<dyn Plan>> {
-        Ok(Arc::new(HostPlan { program: self.0.clone(), recorded: Mutex::default() }))
+        Ok(Arc::new(HostPlan { graph: self.0.clone(), recorded: Mutex::default() }))
     }
 }
 
 /// A graph that can be executed.
 struct HostPlan {
-    program: Arc<program::Program>,
+    graph: Arc<HostGraph>,
     /// Functions recorded into captures, which can be replayed while the plan lives.
     recorded: Mutex<Vec<RecordedFn>>,
 }
@@ -84,12 +86,12 @@ impl Plan for HostPlan {
     }
 
     fn uids(&self) -> Vec<i64> {
-        self.program.uids()
+        self.graph.uids()
     }
 
     unsafe fn execute(&self, handle: &Handle, arguments: &Arguments<'_>) -> Outcome {
         let own: &Own = handle.own().ok_or_else(|| Fault::new(Status::INTERNAL_ERROR, "a handle without a device"))?;
-        let mut bindings = self.program.bind(arguments).map_err(Fault::bad)?;
+        let mut bindings = self.graph.bind(arguments).map_err(Fault::bad)?;
         let Some(device) = &own.device else {
             if handle.stream() != 0 {
                 let text = "the stream is not the host driver's, whose library could not be loaded";
@@ -104,7 +106,7 @@ impl Plan for HostPlan {
             CaptureStatus::None => {}
             CaptureStatus::Active => {
                 // SAFETY: upheld by the caller.
-                unsafe { self.program.keep_scalars(&mut bindings) };
+                unsafe { self.graph.keep_scalars(&mut bindings) };
                 return self.record(device, stream, bindings, own);
             }
             CaptureStatus::Invalidated => return Err(failed("the stream's capture is invalid".into())),
@@ -118,11 +120,11 @@ impl Plan for HostPlan {
             return unsafe { self.run_now(&bindings, own) };
         }
         // SAFETY: upheld by the caller.
-        unsafe { self.program.keep_scalars(&mut bindings) };
-        let (program, pool) = (self.program.clone(), own.pool.clone());
+        unsafe { self.graph.keep_scalars(&mut bindings) };
+        let (graph, pool) = (self.graph.clone(), own.pool.clone());
         let work = move || {
             // SAFETY: the caller's guarantee lasts until the stream has passed this point.
-            report(unsafe { program.run(&bindings, &*pool) });
+            report(unsafe { graph.run(&bindings, &*pool) });
         };
         device.launch_host_fn(stream, work).map_err(driver_fault)
     }
@@ -133,17 +135,17 @@ impl HostPlan {
     /// As for [`Plan::execute`].
     unsafe fn run_now(&self, bindings: &Bindings, own: &Own) -> Outcome {
         // SAFETY: upheld by the caller.
-        Ok(unsafe { self.program.run(bindings, &*own.pool) }?)
+        Ok(unsafe { self.graph.run(bindings, &*own.pool) }?)
     }
 
     /// Records the work into a capture, with its own memory, so that replays do not have to allocate.
     fn record(&self, device: &Device, stream: RawStream<'_>, bindings: Bindings, own: &Own) -> Outcome {
-        let (program, pool) = (self.program.clone(), own.pool.clone());
-        let memory = Mutex::new(program.memory()?);
+        let (graph, pool) = (self.graph.clone(), own.pool.clone());
+        let memory = Mutex::new(graph.memory()?);
         let work = move || {
             let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: the caller's guarantee lasts as long as the capture is replayed.
-            report(unsafe { program.run_in(&bindings, &mut memory, &*pool) });
+            report(unsafe { graph.run_in(&bindings, &mut memory, &*pool) });
         };
         let function = device.record_host_fn(stream, work).map_err(driver_fault)?;
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner).push(function);
@@ -160,8 +162,8 @@ fn driver_fault(error: HipError) -> Fault {
 }
 
 /// Logs a failure of work that runs after the call, since no call can return it.
-fn report(outcome: Result<(), Trouble>) {
-    if let Err(trouble) = outcome {
-        tracing::error!(target: "hipdnn_host", "{trouble}");
+fn report(outcome: Result<(), RunError>) {
+    if let Err(error) = outcome {
+        tracing::error!(target: "hipdnn_host", "{error}");
     }
 }

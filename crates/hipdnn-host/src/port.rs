@@ -6,7 +6,7 @@ use graph::{DType, Shape};
 use host_ops::Context;
 
 use crate::format::{Format, Numbers, Small};
-use crate::trouble::Trouble;
+use crate::run_error::RunError;
 
 /// A tensor that the caller provides, with its axes from outermost to innermost.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ struct Gaps {
 
 /// The staging buffers of a tensor.
 #[derive(Default)]
-pub struct Room {
+pub struct StagingBuffers {
     /// The tensor as the engine sees it.
     values: Vec<u64>,
     /// Its codes without gaps.
@@ -101,25 +101,30 @@ impl Stage {
     ///
     /// # Errors
     /// There is not enough memory.
-    pub fn room(&self) -> Result<Room, Trouble> {
+    pub fn staging(&self) -> Result<StagingBuffers, RunError> {
         let codes = if self.code.is_some() { self.gaps.as_ref().map_or(0, |gaps| gaps.bytes) } else { 0 };
-        Ok(Room { values: words(self.elems.saturating_mul(self.bytes))?, codes: words(codes)? })
+        Ok(StagingBuffers { values: words(self.elems.saturating_mul(self.bytes))?, codes: words(codes)? })
     }
 
     /// The address of the tensor for the engine.
-    pub fn address(&self, given: *mut u8, room: &mut Room) -> *mut u8 {
-        if self.bytes == 0 { given } else { room.values.as_mut_ptr().cast() }
+    pub fn address(&self, given: *mut u8, staging: &mut StagingBuffers) -> *mut u8 {
+        if self.bytes == 0 { given } else { staging.values.as_mut_ptr().cast() }
     }
 
     /// Copies the caller's tensor in.
     ///
     /// # Safety
     /// `given` points to the tensor, and nothing changes it meanwhile.
-    pub unsafe fn bring_in(&self, given: *mut u8, room: &mut Room, cx: &mut Context<'_>) -> Result<(), Trouble> {
-        let values = self.address(given, room);
+    pub unsafe fn bring_in(
+        &self,
+        given: *mut u8,
+        staging: &mut StagingBuffers,
+        cx: &mut Context<'_>,
+    ) -> Result<(), RunError> {
+        let values = self.address(given, staging);
         let mut source = given;
         if let Some(gaps) = &self.gaps {
-            source = if self.code.is_some() { room.codes.as_mut_ptr().cast() } else { values };
+            source = if self.code.is_some() { staging.codes.as_mut_ptr().cast() } else { values };
             // SAFETY: upheld by the caller; the other side has space for every element.
             unsafe { move_between(&gaps.gather, given, source, cx)? };
         }
@@ -134,10 +139,15 @@ impl Stage {
     ///
     /// # Safety
     /// As for `bring_in`, for writing.
-    pub unsafe fn take_out(&self, given: *mut u8, room: &mut Room, cx: &mut Context<'_>) -> Result<(), Trouble> {
-        let mut source = self.address(given, room);
+    pub unsafe fn take_out(
+        &self,
+        given: *mut u8,
+        staging: &mut StagingBuffers,
+        cx: &mut Context<'_>,
+    ) -> Result<(), RunError> {
+        let mut source = self.address(given, staging);
         if let Some((small, numbers)) = &self.code {
-            let codes = if self.gaps.is_some() { room.codes.as_mut_ptr().cast() } else { given };
+            let codes = if self.gaps.is_some() { staging.codes.as_mut_ptr().cast() } else { given };
             // SAFETY: the buffer has every value, and `codes` has space for every code.
             unsafe { encode(*small, numbers, source.cast(), codes, self.elems) };
             source = codes;
@@ -165,7 +175,7 @@ fn copy(port: &Port, dtype: DType, [from, to]: [BufferId; 2]) -> Step {
 
 /// # Safety
 /// Both addresses are valid for the step's views.
-unsafe fn move_between(step: &Step, given: *mut u8, dense: *mut u8, cx: &mut Context<'_>) -> Result<(), Trouble> {
+unsafe fn move_between(step: &Step, given: *mut u8, dense: *mut u8, cx: &mut Context<'_>) -> Result<(), RunError> {
     let address = |buffer: BufferId| if buffer == BufferId(0) { given } else { dense };
     // SAFETY: upheld by the caller.
     Ok(unsafe { host_ops::run(step, address, cx) }?)
@@ -205,10 +215,10 @@ unsafe fn encode(small: Small, numbers: &Numbers, values: *const f32, codes: *mu
 ///
 /// # Errors
 /// There is not enough memory.
-pub fn words(bytes: usize) -> Result<Vec<u64>, Trouble> {
+pub fn words(bytes: usize) -> Result<Vec<u64>, RunError> {
     let count = bytes.div_ceil(8);
     let mut words = Vec::new();
-    words.try_reserve_exact(count).map_err(|_| Trouble::NoMemory { bytes })?;
+    words.try_reserve_exact(count).map_err(|_| RunError::NoMemory { bytes })?;
     words.resize(count, 0);
     Ok(words)
 }

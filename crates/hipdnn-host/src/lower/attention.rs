@@ -5,7 +5,7 @@ use graph::ops::Attribute;
 use hipdnn::sys::{AttributeName as A, AttributeType, DiagonalAlignment};
 use hipdnn_abi::Descriptor;
 
-use super::{Answer, Lowering, Made};
+use super::{Answer, LoweredValue, Lowering};
 
 /// The attributes that attention and its gradient have in common, with the names of one of them.
 pub(super) struct Names {
@@ -52,13 +52,13 @@ const FORWARD: Names = Names {
 /// Masked scores and their operands. Query heads that share a key head are a separate axis: everything is `[batch, key
 /// heads, shared, rows, …]`.
 pub(super) struct Scores {
-    pub q: Made,
-    pub k: Made,
-    pub v: Made,
-    pub scale: Made,
-    pub values: Made,
+    pub q: LoweredValue,
+    pub k: LoweredValue,
+    pub v: LoweredValue,
+    pub scale: LoweredValue,
+    pub values: LoweredValue,
     /// True for rows in which every key is masked; `None` if there cannot be any.
-    pub is_blind: Option<Made>,
+    pub is_blind: Option<LoweredValue>,
     /// Batch, query heads, rows, columns.
     pub dims: [i64; 4],
     /// Query heads per key head.
@@ -143,7 +143,7 @@ impl Lowering {
     }
 
     /// Reshapes a mask over `[batch, heads, rows, columns]`, or some of these axes, for scores with two axes of heads.
-    fn split_heads(&mut self, mask: &Made, scores: [i64; 4], shared: i64) -> Answer<Made> {
+    fn split_heads(&mut self, mask: &LoweredValue, scores: [i64; 4], shared: i64) -> Answer<LoweredValue> {
         let missing = 4usize.checked_sub(mask.dims.len()).ok_or("a mask of more than four axes")?;
         let mut dims = vec![1; missing];
         dims.extend(&mask.dims);
@@ -155,7 +155,13 @@ impl Lowering {
     }
 
     /// The mask of keys that the diagonal and its bounds hide, and whether it hides every key of some query.
-    fn band(&mut self, operation: &Descriptor, names: &Names, rows: i64, columns: i64) -> Answer<(Option<Made>, bool)> {
+    fn band(
+        &mut self,
+        operation: &Descriptor,
+        names: &Names,
+        rows: i64,
+        columns: i64,
+    ) -> Answer<(Option<LoweredValue>, bool)> {
         let from_the_end = operation.flag(names.causal_from_the_end)
             || operation.number(names.alignment) == Some(DiagonalAlignment::BOTTOM_RIGHT_EXT.0);
         let is_causal = operation.flag(names.causal) || operation.flag(names.causal_from_the_end);
@@ -186,7 +192,7 @@ impl Lowering {
     }
 
     /// Masks of queries and keys past the end of their sequence.
-    fn padding(&mut self, operation: &Descriptor, names: &Names, dims: [i64; 4]) -> Answer<Vec<Made>> {
+    fn padding(&mut self, operation: &Descriptor, names: &Names, dims: [i64; 4]) -> Answer<Vec<LoweredValue>> {
         let mut hidden = Vec::new();
         if !operation.flag(names.padding) {
             return Ok(hidden);

@@ -4,7 +4,7 @@ use hipdnn::sys::AttributeName as A;
 use hipdnn_abi::Descriptor;
 
 use super::attention::Names;
-use super::{Answer, Lowering, Made};
+use super::{Answer, LoweredValue, Lowering};
 
 const BACKWARD: Names = Names {
     q: A::OPERATION_SDPA_BWD_Q_EXT,
@@ -84,7 +84,7 @@ impl Lowering {
     }
 
     /// Writes a gradient, summed over the query heads that share a key head.
-    fn write_shared(&mut self, operation: &Descriptor, name: A, made: &Made, dims: [i64; 4]) -> Answer {
+    fn write_shared(&mut self, operation: &Descriptor, name: A, made: &LoweredValue, dims: [i64; 4]) -> Answer {
         let summed = self.reduce("ReduceSum", made, &[2])?;
         let summed = self.reshape(&summed, &dims)?;
         self.write(operation, name, &summed)

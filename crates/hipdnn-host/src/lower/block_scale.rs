@@ -4,7 +4,7 @@ use graph::DType;
 use hipdnn::sys::{AttributeName as A, DataType};
 use hipdnn_abi::Descriptor;
 
-use super::{Answer, Lowering, Made};
+use super::{Answer, LoweredValue, Lowering};
 use crate::format::Format;
 
 impl Lowering {
@@ -67,7 +67,7 @@ impl Lowering {
     }
 
     /// Splits each axis in two: the block, and the position in it.
-    fn in_blocks(&mut self, made: &Made, counts: &[i64]) -> Answer<Made> {
+    fn in_blocks(&mut self, made: &LoweredValue, counts: &[i64]) -> Answer<LoweredValue> {
         let dims: Vec<i64> =
             made.dims.iter().zip(counts).flat_map(|(&extent, &count)| [count, extent / count]).collect();
         self.reshape(made, &dims)

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use graph::ops::{self, Attribute, Attributes, InputInfo, NodeInfo};
 use graph::{DType, Node, Scalar, Tensor};
 
-use super::{Answer, Lowering, Made};
+use super::{Answer, LoweredValue, Lowering};
 
 /// Longer lists of constants are rejected: an operation's parameters are short.
-const MOST_NUMBERS: i64 = 1 << 24;
+const MAX_NUMBERS: i64 = 1 << 24;
 
 impl Lowering {
     /// Adds a node of the ONNX domain with results of these types.
@@ -16,9 +16,9 @@ impl Lowering {
         &mut self,
         op_type: &str,
         attributes: &[(&str, Attribute)],
-        inputs: &[&Made],
+        inputs: &[&LoweredValue],
         results: &[DType],
-    ) -> Answer<Vec<Made>> {
+    ) -> Answer<Vec<LoweredValue>> {
         let list = attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         let attributes = Attributes(list.collect::<BTreeMap<_, _>>().into_iter().collect());
         let infos: Vec<_> = inputs
@@ -38,12 +38,12 @@ impl Lowering {
             outputs: &outputs,
         };
         let op = ops::parse(&info).map_err(|declined| format!("{op_type}: {declined}"))?;
-        let made: Vec<Made> = results
+        let made: Vec<LoweredValue> = results
             .iter()
             .map(|&dtype| {
                 self.names += 1;
                 let id = self.graph.add_value(format!("v{}", self.names), dtype, None);
-                Made { id, dtype, dims: Vec::new() }
+                LoweredValue { id, dtype, dims: Vec::new() }
             })
             .collect();
         let inputs = inputs.iter().map(|made| Some(made.id)).collect();
@@ -57,9 +57,9 @@ impl Lowering {
         &mut self,
         op_type: &str,
         attributes: &[(&str, Attribute)],
-        inputs: &[&Made],
+        inputs: &[&LoweredValue],
         result: DType,
-    ) -> Answer<Made> {
+    ) -> Answer<LoweredValue> {
         let made = self.nodes(op_type, attributes, inputs, &[result])?;
         made.into_iter().next().ok_or_else(|| format!("{op_type} has no result"))
     }
@@ -69,70 +69,70 @@ impl Lowering {
         &mut self,
         op: &str,
         attributes: &[(&str, Attribute)],
-        inputs: &[&Made],
+        inputs: &[&LoweredValue],
         dims: &[i64],
-    ) -> Answer<Made> {
+    ) -> Answer<LoweredValue> {
         let made = self.node(op, attributes, inputs, self.compute())?;
-        Ok(Made { dims: dims.to_vec(), ..made })
+        Ok(LoweredValue { dims: dims.to_vec(), ..made })
     }
 
     /// An elementwise node in the compute type; extents of 1 broadcast.
-    pub(super) fn elementwise(&mut self, op: &str, inputs: &[&Made]) -> Answer<Made> {
+    pub(super) fn elementwise(&mut self, op: &str, inputs: &[&LoweredValue]) -> Answer<LoweredValue> {
         self.elementwise_to(op, inputs, self.compute())
     }
 
     /// Like [`elementwise`](Self::elementwise), with a result of another type.
-    pub(super) fn elementwise_to(&mut self, op: &str, inputs: &[&Made], result: DType) -> Answer<Made> {
+    pub(super) fn elementwise_to(&mut self, op: &str, inputs: &[&LoweredValue], result: DType) -> Answer<LoweredValue> {
         let rank = inputs.iter().map(|made| made.dims.len()).max().unwrap_or(0);
-        let padded = |made: &&Made, axis: usize| {
+        let padded = |made: &&LoweredValue, axis: usize| {
             let missing = rank - made.dims.len();
             if axis < missing { 1 } else { made.dims[axis - missing] }
         };
         let dims: Vec<i64> =
             (0..rank).map(|axis| inputs.iter().map(|made| padded(made, axis)).max().unwrap_or(1)).collect();
         let made = self.node(op, &[], inputs, result)?;
-        Ok(Made { dims, ..made })
+        Ok(LoweredValue { dims, ..made })
     }
 
     /// Converts values to another type.
-    pub(super) fn cast(&mut self, made: &Made, to: DType) -> Answer<Made> {
+    pub(super) fn cast(&mut self, made: &LoweredValue, to: DType) -> Answer<LoweredValue> {
         self.retype("Cast", made, to)
     }
 
     /// Reinterprets bits as another type.
-    pub(super) fn bits(&mut self, made: &Made, to: DType) -> Answer<Made> {
+    pub(super) fn bits(&mut self, made: &LoweredValue, to: DType) -> Answer<LoweredValue> {
         self.retype("BitCast", made, to)
     }
 
-    fn retype(&mut self, op: &str, made: &Made, to: DType) -> Answer<Made> {
+    fn retype(&mut self, op: &str, made: &LoweredValue, to: DType) -> Answer<LoweredValue> {
         if made.dtype == to {
             return Ok(made.clone());
         }
         let cast = self.node(op, &[("to", Attribute::Int(onnx_type(to)))], &[made], to)?;
-        Ok(Made { dims: made.dims.clone(), ..cast })
+        Ok(LoweredValue { dims: made.dims.clone(), ..cast })
     }
 
-    pub(super) fn constant(&mut self, tensor: Tensor) -> Made {
+    pub(super) fn constant(&mut self, tensor: Tensor) -> LoweredValue {
         self.names += 1;
         let (dtype, dims) = (tensor.dtype(), tensor.shape().iter().map(|&extent| extent as i64).collect());
         let id = self.graph.add_value(format!("c{}", self.names), dtype, Some(tensor));
-        Made { id, dtype, dims }
+        LoweredValue { id, dtype, dims }
     }
 
     /// A constant in the compute type.
-    pub(super) fn scalar(&mut self, value: f64) -> Made {
+    pub(super) fn scalar(&mut self, value: f64) -> LoweredValue {
         let tensor = Tensor::scalar(self.compute(), Scalar::Float(value));
         self.constant(tensor)
     }
 
     /// An integer constant.
-    pub(super) fn whole(&mut self, value: i64) -> Made {
+    pub(super) fn whole(&mut self, value: i64) -> LoweredValue {
         let tensor = Tensor::scalar(DType::I64, Scalar::Int(value));
         self.constant(tensor)
     }
 
     /// A constant list of integers.
-    pub(super) fn numbers(&mut self, values: &[i64]) -> Made {
+    pub(super) fn numbers(&mut self, values: &[i64]) -> LoweredValue {
         self.constant(Tensor::from_i64s(values))
     }
 
@@ -144,8 +144,8 @@ impl Lowering {
         axis: usize,
         extent: i64,
         of: impl Fn(i64) -> i64,
-    ) -> Answer<Made> {
-        if extent > MOST_NUMBERS {
+    ) -> Answer<LoweredValue> {
+        if extent > MAX_NUMBERS {
             return Err(format!("{extent} constants along an axis"));
         }
         let mut shape = vec![1; rank];
@@ -155,27 +155,27 @@ impl Lowering {
         Ok(self.constant(tensor))
     }
 
-    pub(super) fn reshape(&mut self, made: &Made, dims: &[i64]) -> Answer<Made> {
+    pub(super) fn reshape(&mut self, made: &LoweredValue, dims: &[i64]) -> Answer<LoweredValue> {
         if made.dims == dims {
             return Ok(made.clone());
         }
         let shape = self.numbers(dims);
         let reshaped = self.node("Reshape", &[], &[made, &shape], made.dtype)?;
-        Ok(Made { dims: dims.to_vec(), ..reshaped })
+        Ok(LoweredValue { dims: dims.to_vec(), ..reshaped })
     }
 
-    pub(super) fn transpose(&mut self, made: &Made, order: &[usize]) -> Answer<Made> {
+    pub(super) fn transpose(&mut self, made: &LoweredValue, order: &[usize]) -> Answer<LoweredValue> {
         if order.iter().enumerate().all(|(at, &axis)| at == axis) {
             return Ok(made.clone());
         }
         let dims = order.iter().map(|&axis| made.dims[axis]).collect();
         let order = Attribute::Ints(order.iter().map(|&axis| axis as i64).collect());
         let turned = self.node("Transpose", &[("perm", order)], &[made], made.dtype)?;
-        Ok(Made { dims, ..turned })
+        Ok(LoweredValue { dims, ..turned })
     }
 
     /// Reduces axes and keeps them with extent 1.
-    pub(super) fn reduce(&mut self, op: &str, made: &Made, axes: &[usize]) -> Answer<Made> {
+    pub(super) fn reduce(&mut self, op: &str, made: &LoweredValue, axes: &[usize]) -> Answer<LoweredValue> {
         if axes.is_empty() {
             return Err(format!("{op} of no axis"));
         }
@@ -183,17 +183,17 @@ impl Lowering {
         axes.iter().for_each(|&axis| dims[axis] = 1);
         let axes = self.numbers(&axes.iter().map(|&axis| axis as i64).collect::<Vec<_>>());
         let reduced = self.node(op, &[("keepdims", Attribute::Int(1))], &[made, &axes], made.dtype)?;
-        Ok(Made { dims, ..reduced })
+        Ok(LoweredValue { dims, ..reduced })
     }
 
     /// Sums over the axes along which a tensor of these extents broadcasts.
-    pub(super) fn sum_to(&mut self, made: &Made, dims: &[i64]) -> Answer<Made> {
+    pub(super) fn sum_to(&mut self, made: &LoweredValue, dims: &[i64]) -> Answer<LoweredValue> {
         let axes: Vec<usize> = (0..dims.len()).filter(|&axis| dims[axis] == 1 && made.dims[axis] != 1).collect();
         if axes.is_empty() { Ok(made.clone()) } else { self.reduce("ReduceSum", made, &axes) }
     }
 
     /// A matrix product whose batch extents are equal or 1.
-    pub(super) fn product(&mut self, a: &Made, b: &Made) -> Answer<Made> {
+    pub(super) fn product(&mut self, a: &LoweredValue, b: &LoweredValue) -> Answer<LoweredValue> {
         let rank = a.dims.len();
         if rank < 2 || b.dims.len() != rank || a.dims[rank - 1] != b.dims[rank - 2] {
             return Err(format!("a product of matrices of {:?} and {:?}", a.dims, b.dims));
@@ -211,7 +211,7 @@ impl Lowering {
     }
 
     /// Transposes the last two axes.
-    pub(super) fn turned(&mut self, made: &Made) -> Answer<Made> {
+    pub(super) fn turned(&mut self, made: &LoweredValue) -> Answer<LoweredValue> {
         let rank = made.dims.len();
         let order: Vec<usize> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
         self.transpose(made, &order)

@@ -4,7 +4,7 @@ use graph::ops::Attribute;
 use hipdnn::sys::{AttributeName as A, ConvolutionMode};
 use hipdnn_abi::Descriptor;
 
-use super::{Answer, Lowering, Made};
+use super::{Answer, LoweredValue, Lowering};
 
 /// The parameters of a convolution.
 struct Parameters {
@@ -62,7 +62,7 @@ fn groups_of(channels: i64, filter: &[i64]) -> Answer<i64> {
     Ok(groups)
 }
 
-fn require_ranks(one: &Made, other: &Made) -> Answer {
+fn require_ranks(one: &LoweredValue, other: &LoweredValue) -> Answer {
     if one.dims.len() < 3 || one.dims.len() != other.dims.len() {
         return Err(format!("a convolution of {:?} and {:?}", one.dims, other.dims));
     }
@@ -140,14 +140,14 @@ impl Lowering {
             let made = self.cut(&made, &wanted)?;
             parts.push(self.transpose(&made, &order)?);
         }
-        let parts: Vec<&Made> = parts.iter().collect();
+        let parts: Vec<&LoweredValue> = parts.iter().collect();
         let whole = self.compute_node("Concat", &[("axis", Attribute::Int(0))], &parts, &dims)?;
         let whole = self.flipped(&whole, parameters.flips)?;
         self.write(operation, A::OPERATION_CONVOLUTION_BWD_FILTER_DW, &whole)
     }
 
     /// Slices axes: (axis, first, count).
-    fn cut(&mut self, made: &Made, parts: &[(usize, i64, i64)]) -> Answer<Made> {
+    fn cut(&mut self, made: &LoweredValue, parts: &[(usize, i64, i64)]) -> Answer<LoweredValue> {
         let mut dims = made.dims.clone();
         for &(axis, first, count) in parts {
             if first + count > dims[axis] {
@@ -165,7 +165,7 @@ impl Lowering {
     }
 
     /// A filter with its spatial axes reversed.
-    fn flipped(&mut self, w: &Made, flips: bool) -> Answer<Made> {
+    fn flipped(&mut self, w: &LoweredValue, flips: bool) -> Answer<LoweredValue> {
         if !flips {
             return Ok(w.clone());
         }

@@ -3,7 +3,7 @@
 use graph::DType;
 use hipdnn::sys::{AttributeName as A, MoeGroupedMatmulMode};
 
-use super::{Answer, Lowering, Made};
+use super::{Answer, LoweredValue, Lowering};
 use hipdnn_abi::Descriptor;
 
 impl Lowering {
@@ -56,7 +56,13 @@ impl Lowering {
 
     /// `[experts, m, k]`: the tokens of each expert, with zeros in place of the others'. An expert's tokens range from
     /// its offset to the next one's.
-    fn tokens_of_experts(&mut self, token: &Made, experts: i64, operation: &Descriptor, name: A) -> Answer<Made> {
+    fn tokens_of_experts(
+        &mut self,
+        token: &LoweredValue,
+        experts: i64,
+        operation: &Descriptor,
+        name: A,
+    ) -> Answer<LoweredValue> {
         let [1, rows, _] = token.dims[..] else {
             return Err(format!("tokens of {:?}", token.dims));
         };

@@ -42,7 +42,7 @@ struct Lowering {
     inputs: Vec<(ValueId, Port)>,
     outputs: Vec<(ValueId, Port)>,
     /// The value of each tensor so far, by uid.
-    made: HashMap<i64, Made>,
+    made: HashMap<i64, LoweredValue>,
     /// The compute type of the current operation.
     compute: Option<DType>,
     names: usize,
@@ -50,7 +50,7 @@ struct Lowering {
 
 /// A value with its type and dimensions.
 #[derive(Clone, Debug)]
-struct Made {
+struct LoweredValue {
     id: ValueId,
     dtype: DType,
     dims: Vec<i64>,
@@ -108,7 +108,7 @@ impl Lowering {
     }
 
     /// Reads a tensor in its own type.
-    fn read_as_is(&mut self, tensor: &Descriptor) -> Answer<Made> {
+    fn read_as_is(&mut self, tensor: &Descriptor) -> Answer<LoweredValue> {
         let uid = uid_of(tensor);
         if let Some(made) = self.made.get(&uid) {
             return Ok(made.clone());
@@ -125,7 +125,7 @@ impl Lowering {
         } else {
             let dtype = port.format.dtype();
             let id = self.graph.add_value(format!("t{uid}"), dtype, None);
-            let stored = Made { id, dtype, dims: port.dims.iter().map(|&extent| extent as i64).collect() };
+            let stored = LoweredValue { id, dtype, dims: port.dims.iter().map(|&extent| extent as i64).collect() };
             self.inputs.push((id, port));
             let mut back = vec![0; order.len()];
             order.iter().enumerate().for_each(|(at, &axis)| back[axis] = at);
@@ -136,18 +136,18 @@ impl Lowering {
     }
 
     /// Reads an operation's tensor in the compute type.
-    fn read(&mut self, operation: &Descriptor, name: A) -> Answer<Made> {
+    fn read(&mut self, operation: &Descriptor, name: A) -> Answer<LoweredValue> {
         let tensor = operation.descriptor(name).ok_or_else(|| format!("{name} is not set"))?;
         let made = self.read_as_is(&tensor)?;
         self.cast(&made, self.compute())
     }
 
-    fn read_optional(&mut self, operation: &Descriptor, name: A) -> Answer<Option<Made>> {
+    fn read_optional(&mut self, operation: &Descriptor, name: A) -> Answer<Option<LoweredValue>> {
         operation.descriptor(name).is_some().then(|| self.read(operation, name)).transpose()
     }
 
     /// Assigns an operation's result to its tensor.
-    fn write(&mut self, operation: &Descriptor, name: A, made: &Made) -> Answer {
+    fn write(&mut self, operation: &Descriptor, name: A, made: &LoweredValue) -> Answer {
         let tensor = operation.descriptor(name).ok_or_else(|| format!("{name} is not set"))?;
         let (uid, dims) = (uid_of(&tensor), tensor.i64s(A::TENSOR_DIMENSIONS));
         if made.dims != dims {
@@ -169,7 +169,7 @@ impl Lowering {
         Ok(())
     }
 
-    fn write_optional(&mut self, operation: &Descriptor, name: A, made: &Made) -> Answer {
+    fn write_optional(&mut self, operation: &Descriptor, name: A, made: &LoweredValue) -> Answer {
         if operation.descriptor(name).is_some() { self.write(operation, name, made) } else { Ok(()) }
     }
 }

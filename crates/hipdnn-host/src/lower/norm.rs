@@ -3,10 +3,10 @@
 use hipdnn::sys::AttributeName as A;
 use hipdnn_abi::Descriptor;
 
-use super::{Answer, Lowering, Made};
+use super::{Answer, LoweredValue, Lowering};
 
 /// The trailing axes on which the scale has the data's extents; never the first axis.
-fn trailing_axes(x: &Made, scale: &Made) -> Answer<Vec<usize>> {
+fn trailing_axes(x: &LoweredValue, scale: &LoweredValue) -> Answer<Vec<usize>> {
     if scale.dims.len() != x.dims.len() {
         return Err(format!("a scale of {:?} for data of {:?}", scale.dims, x.dims));
     }
@@ -19,7 +19,7 @@ fn trailing_axes(x: &Made, scale: &Made) -> Answer<Vec<usize>> {
 }
 
 /// All axes but the channels.
-fn channel_axes(x: &Made) -> Answer<Vec<usize>> {
+fn channel_axes(x: &LoweredValue) -> Answer<Vec<usize>> {
     if x.dims.len() < 2 {
         Err(format!("channels of {:?}", x.dims))
     } else {
@@ -29,16 +29,16 @@ fn channel_axes(x: &Made) -> Answer<Vec<usize>> {
 
 /// The parts of a normalised tensor.
 struct Normalized {
-    mean: Made,
-    variance: Made,
-    inverse: Made,
+    mean: LoweredValue,
+    variance: LoweredValue,
+    inverse: LoweredValue,
     /// Data minus mean, times the inverse standard deviation.
-    unit: Made,
+    unit: LoweredValue,
 }
 
 impl Lowering {
     /// A scalar input, reshaped to rank 1 to broadcast against data of any rank.
-    fn scalar_input(&mut self, operation: &Descriptor, name: A) -> Answer<Made> {
+    fn scalar_input(&mut self, operation: &Descriptor, name: A) -> Answer<LoweredValue> {
         let made = self.read(operation, name)?;
         if made.dims.iter().any(|&extent| extent != 1) {
             return Err(format!("{name} must be a scalar"));
@@ -46,13 +46,13 @@ impl Lowering {
         self.reshape(&made, &[1])
     }
 
-    fn inverse_root(&mut self, of: &Made, epsilon: &Made) -> Answer<Made> {
+    fn inverse_root(&mut self, of: &LoweredValue, epsilon: &LoweredValue) -> Answer<LoweredValue> {
         let sum = self.elementwise("Add", &[of, epsilon])?;
         let root = self.elementwise("Sqrt", &[&sum])?;
         self.elementwise("Reciprocal", &[&root])
     }
 
-    fn normalize(&mut self, x: &Made, axes: &[usize], epsilon: &Made) -> Answer<Normalized> {
+    fn normalize(&mut self, x: &LoweredValue, axes: &[usize], epsilon: &LoweredValue) -> Answer<Normalized> {
         let mean = self.reduce("ReduceMean", x, axes)?;
         let centered = self.elementwise("Sub", &[x, &mean])?;
         let square = self.elementwise("Mul", &[&centered, &centered])?;
@@ -62,7 +62,12 @@ impl Lowering {
         Ok(Normalized { mean, variance, inverse, unit })
     }
 
-    fn scale_and_shift(&mut self, unit: &Made, scale: &Made, bias: Option<&Made>) -> Answer<Made> {
+    fn scale_and_shift(
+        &mut self,
+        unit: &LoweredValue,
+        scale: &LoweredValue,
+        bias: Option<&LoweredValue>,
+    ) -> Answer<LoweredValue> {
         let scaled = self.elementwise("Mul", &[unit, scale])?;
         bias.map_or(Ok(scaled.clone()), |bias| self.elementwise("Add", &[&scaled, bias]))
     }
@@ -103,12 +108,12 @@ impl Lowering {
     /// With `u` the normalised data and `g = dy · scale`: `dx = inverse · (g - mean(g) - u · mean(g · u))`.
     fn norm_gradient(
         &mut self,
-        upstream: &Made,
-        unit: &Made,
-        inverse: &Made,
+        upstream: &LoweredValue,
+        unit: &LoweredValue,
+        inverse: &LoweredValue,
         axes: &[usize],
         centers: bool,
-    ) -> Answer<Made> {
+    ) -> Answer<LoweredValue> {
         let product = self.elementwise("Mul", &[upstream, unit])?;
         let along = self.reduce("ReduceMean", &product, axes)?;
         let part = self.elementwise("Mul", &[unit, &along])?;

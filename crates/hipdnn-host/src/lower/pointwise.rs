@@ -5,7 +5,7 @@ use graph::ops::Attribute;
 use hipdnn::sys::{AttributeName as A, PointwiseMode as M};
 use hipdnn_abi::Descriptor;
 
-use super::{Answer, Lowering, Made};
+use super::{Answer, LoweredValue, Lowering};
 
 impl Lowering {
     pub(super) fn pointwise(&mut self, operation: &Descriptor) -> Answer {
@@ -38,7 +38,7 @@ impl Lowering {
         self.write(operation, A::OPERATION_POINTWISE_OUT_0_EXT, &made)
     }
 
-    fn unary(&mut self, operation: &Descriptor, mode: M, x: &Made) -> Answer<Made> {
+    fn unary(&mut self, operation: &Descriptor, mode: M, x: &LoweredValue) -> Answer<LoweredValue> {
         let plain = match mode {
             M::ABS => "Abs",
             M::CEIL => "Ceil",
@@ -59,7 +59,7 @@ impl Lowering {
         self.elementwise(plain, &[x])
     }
 
-    fn composed(&mut self, operation: &Descriptor, mode: M, x: &Made) -> Answer<Made> {
+    fn composed(&mut self, operation: &Descriptor, mode: M, x: &LoweredValue) -> Answer<LoweredValue> {
         match mode {
             M::RSQRT => {
                 let root = self.elementwise("Sqrt", &[x])?;
@@ -69,7 +69,7 @@ impl Lowering {
             M::ELU_FWD => {
                 let alpha = operation.f32(A::POINTWISE_ELU_ALPHA).unwrap_or(1.0);
                 let made = self.node("Elu", &[("alpha", Attribute::Float(alpha))], &[x], x.dtype)?;
-                Ok(Made { dims: x.dims.clone(), ..made })
+                Ok(LoweredValue { dims: x.dims.clone(), ..made })
             }
             M::SOFTPLUS_FWD => {
                 let beta = self.parameter(operation, A::POINTWISE_SOFTPLUS_BETA);
@@ -93,23 +93,23 @@ impl Lowering {
         }
     }
 
-    fn parameter(&mut self, operation: &Descriptor, name: A) -> Made {
+    fn parameter(&mut self, operation: &Descriptor, name: A) -> LoweredValue {
         self.scalar(f64::from(operation.f32(name).unwrap_or(1.0)))
     }
 
-    fn swish_gate(&mut self, operation: &Descriptor, x: &Made) -> Answer<Made> {
+    fn swish_gate(&mut self, operation: &Descriptor, x: &LoweredValue) -> Answer<LoweredValue> {
         let beta = self.parameter(operation, A::POINTWISE_SWISH_BETA);
         let scaled = self.elementwise("Mul", &[x, &beta])?;
         self.elementwise("Sigmoid", &[&scaled])
     }
 
-    fn gelu(&mut self, x: &Made, approximate: &str) -> Answer<Made> {
+    fn gelu(&mut self, x: &LoweredValue, approximate: &str) -> Answer<LoweredValue> {
         let made = self.node("Gelu", &[("approximate", Attribute::Text(approximate.into()))], &[x], x.dtype)?;
-        Ok(Made { dims: x.dims.clone(), ..made })
+        Ok(LoweredValue { dims: x.dims.clone(), ..made })
     }
 
     /// Below the lower clip a ReLU continues with its slope; above the upper clip it is constant.
-    fn relu(&mut self, operation: &Descriptor, x: &Made) -> Answer<Made> {
+    fn relu(&mut self, operation: &Descriptor, x: &LoweredValue) -> Answer<LoweredValue> {
         let (lower, upper, slope) = clips(operation);
         let low = self.scalar(lower);
         let mut made = self.elementwise("Max", &[x, &low])?;
@@ -127,7 +127,7 @@ impl Lowering {
         Ok(made)
     }
 
-    fn index(&mut self, operation: &Descriptor, x: &Made) -> Answer<Made> {
+    fn index(&mut self, operation: &Descriptor, x: &LoweredValue) -> Answer<LoweredValue> {
         let axis = operation.i64s(A::POINTWISE_AXIS).first().copied().unwrap_or(0);
         let axis = usize::try_from(axis).ok().filter(|&axis| axis < x.dims.len()).ok_or("no such axis")?;
         let along = self.along(self.compute(), x.dims.len(), axis, x.dims[axis], |at| at)?;
@@ -135,7 +135,7 @@ impl Lowering {
         self.compute_node("Expand", &[], &[&along, &whole], &x.dims)
     }
 
-    fn binary(&mut self, operation: &Descriptor, mode: M, x: &Made, y: &Made) -> Answer<Made> {
+    fn binary(&mut self, operation: &Descriptor, mode: M, x: &LoweredValue, y: &LoweredValue) -> Answer<LoweredValue> {
         let arithmetic = match mode {
             M::ADD => Some("Add"),
             M::SUB => Some("Sub"),
@@ -182,7 +182,7 @@ impl Lowering {
     }
 
     /// The derivative of an activation at `x`, which a backward mode multiplies by the upstream gradient.
-    fn slope(&mut self, operation: &Descriptor, mode: M, x: &Made) -> Answer<Made> {
+    fn slope(&mut self, operation: &Descriptor, mode: M, x: &LoweredValue) -> Answer<LoweredValue> {
         let one = self.scalar(1.0);
         match mode {
             M::RELU_BWD => {
@@ -248,7 +248,7 @@ impl Lowering {
     }
 
     /// With `u = k (x + c x³)`: `(1 + tanh u) / 2 + x (1 - tanh² u) k (1 + 3 c x²) / 2`.
-    fn gelu_tanh_slope(&mut self, x: &Made) -> Answer<Made> {
+    fn gelu_tanh_slope(&mut self, x: &LoweredValue) -> Answer<LoweredValue> {
         let [one, half] = [1.0, 0.5].map(|value| self.scalar(value));
         let (factor, cubic) = ((2.0 / std::f64::consts::PI).sqrt(), 0.044715);
         let [factor, cubic, thrice] = [factor, cubic, 3.0 * cubic].map(|value| self.scalar(value));

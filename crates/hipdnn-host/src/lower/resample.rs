@@ -5,7 +5,7 @@ use graph::{DType, Scalar, Tensor};
 use hipdnn::sys::{AttributeName as A, PaddingMode, ResampleMode};
 use hipdnn_abi::Descriptor;
 
-use super::{Answer, Lowering, Made};
+use super::{Answer, LoweredValue, Lowering};
 
 struct Window {
     mode: ResampleMode,
@@ -93,15 +93,16 @@ impl Lowering {
             return Err(format!("the places of {:?}", window.mode));
         }
         let made = self.nodes(op, &attributes, &[&x], &[self.compute(), DType::I64])?;
-        let [y, found] =
-            <[Made; 2]>::try_from(made).map_err(|_| "no places")?.map(|made| Made { dims: dims.clone(), ..made });
+        let [y, found] = <[LoweredValue; 2]>::try_from(made)
+            .map_err(|_| "no places")?
+            .map(|made| LoweredValue { dims: dims.clone(), ..made });
         self.write(operation, A::OPERATION_RESAMPLE_FWD_YDESC, &y)?;
         let places = self.places_in_windows(&window, &found, &x.dims[2..])?;
         self.write(operation, A::OPERATION_RESAMPLE_FWD_IDXDESC, &places)
     }
 
     /// Converts the indices of maxima in the data to indices over the extents of their windows.
-    fn places_in_windows(&mut self, window: &Window, found: &Made, data: &[i64]) -> Answer<Made> {
+    fn places_in_windows(&mut self, window: &Window, found: &LoweredValue, data: &[i64]) -> Answer<LoweredValue> {
         let (outer, inner) = (Window::steps(data), Window::steps(&window.size));
         let mut place = self.whole(0);
         for axis in 0..data.len() {
@@ -114,26 +115,26 @@ impl Lowering {
     }
 
     /// The coordinate of an index along an axis.
-    fn coordinate(&mut self, index: &Made, step: i64, extent: i64) -> Answer<Made> {
+    fn coordinate(&mut self, index: &LoweredValue, step: i64, extent: i64) -> Answer<LoweredValue> {
         let (step, extent) = (self.whole(step), self.whole(extent));
         let steps = self.elementwise_to("Div", &[index, &step], DType::I64)?;
         self.elementwise_to("Mod", &[&steps, &extent], DType::I64)
     }
 
     /// The start of each window along an axis, for `[n, c, spatial…]`.
-    fn first_of_window(&mut self, window: &Window, axis: usize, pooled: i64) -> Answer<Made> {
+    fn first_of_window(&mut self, window: &Window, axis: usize, pooled: i64) -> Answer<LoweredValue> {
         let (stride, pre) = (window.strides[axis], window.pre[axis]);
         self.along(DType::I64, window.size.len() + 2, axis + 2, pooled, |at| at * stride - pre)
     }
 
-    fn step_on(&mut self, index: &Made, by: &Made, step: i64) -> Answer<Made> {
+    fn step_on(&mut self, index: &LoweredValue, by: &LoweredValue, step: i64) -> Answer<LoweredValue> {
         let step = self.whole(step);
         let way = self.elementwise_to("Mul", &[by, &step], DType::I64)?;
         self.elementwise_to("Add", &[index, &way], DType::I64)
     }
 
     /// Adds each gradient at the position of its maximum.
-    fn maximum_backward(&mut self, operation: &Descriptor, window: &Window, dy: &Made, dims: &[i64]) -> Answer {
+    fn maximum_backward(&mut self, operation: &Descriptor, window: &Window, dy: &LoweredValue, dims: &[i64]) -> Answer {
         let name = A::OPERATION_RESAMPLE_BWD_IDXDESC;
         let index = operation.descriptor(name).ok_or("the gradient of a maximum without its places")?;
         let index = self.read_as_is(&index)?;
@@ -200,7 +201,7 @@ impl Lowering {
     }
 
     /// The number of elements that each result averages.
-    fn window_counts(&mut self, window: &Window, data: &[i64], pooled: &[i64]) -> Answer<Made> {
+    fn window_counts(&mut self, window: &Window, data: &[i64], pooled: &[i64]) -> Answer<LoweredValue> {
         let along = |axis: usize, at: i64| match window.mode {
             ResampleMode::AVGPOOL_INCLUDE_PADDING => Ok(window.size[axis]),
             ResampleMode::AVGPOOL_EXCLUDE_PADDING => {

@@ -2,12 +2,12 @@
 
 use graph::DType;
 
-use super::{Answer, Lowering, Made};
+use super::{Answer, LoweredValue, Lowering};
 use crate::format::{Format, Small};
 
 impl Lowering {
     /// A result in the type of its tensor; small floats are single precision, rounded to the small format.
-    pub(super) fn stored(&mut self, made: &Made, format: Format) -> Answer<Made> {
+    pub(super) fn stored(&mut self, made: &LoweredValue, format: Format) -> Answer<LoweredValue> {
         match format {
             Format::Plain(dtype) if dtype.is_int() && made.dtype.is_float() => self.integer(made, dtype),
             Format::Plain(dtype) => self.cast(made, dtype),
@@ -16,13 +16,13 @@ impl Lowering {
     }
 
     /// A value in the compute type, as if it had been stored and read again.
-    pub(super) fn rounded(&mut self, made: &Made, format: Format) -> Answer<Made> {
+    pub(super) fn rounded(&mut self, made: &LoweredValue, format: Format) -> Answer<LoweredValue> {
         let stored = self.stored(made, format)?;
         self.cast(&stored, self.compute())
     }
 
     /// Rounds to the nearest integer, within the type's limits.
-    fn integer(&mut self, made: &Made, dtype: DType) -> Answer<Made> {
+    fn integer(&mut self, made: &LoweredValue, dtype: DType) -> Answer<LoweredValue> {
         let bits = dtype.bytes() as u32 * 8;
         let (low, high) = if dtype.is_signed() {
             (-((bits - 1) as f64).exp2(), ((bits - 1) as f64).exp2() - 1.0)
@@ -42,7 +42,7 @@ impl Lowering {
 
     /// Let `p` be the largest power of two that is not above a number's magnitude, but at least that of the smallest
     /// normal number: the format's numbers are spaced by `p` times a power of two.
-    fn small(&mut self, made: &Made, small: Small) -> Answer<Made> {
+    fn small(&mut self, made: &LoweredValue, small: Small) -> Answer<LoweredValue> {
         let made = self.cast(made, DType::F32)?;
         match small {
             Small::Int4 => {
@@ -72,7 +72,7 @@ impl Lowering {
     }
 
     /// Adds `more` to the bits of a positive number and returns the power of two at or below the result.
-    fn power(&mut self, made: &Made, more: i64) -> Answer<Made> {
+    fn power(&mut self, made: &LoweredValue, more: i64) -> Answer<LoweredValue> {
         let bits = self.bits(made, DType::I32)?;
         let exponent = i64::from(f32::INFINITY.to_bits());
         let [more, exponent] = [more, exponent].map(|value| {
@@ -85,7 +85,7 @@ impl Lowering {
     }
 
     /// Clamps to limits.
-    pub(super) fn clipped(&mut self, made: &Made, low: f64, high: f64) -> Answer<Made> {
+    pub(super) fn clipped(&mut self, made: &LoweredValue, low: f64, high: f64) -> Answer<LoweredValue> {
         let [low, high] = [low, high].map(|value| {
             let scalar = graph::Scalar::Float(value);
             self.constant(graph::Tensor::scalar(made.dtype, scalar))
@@ -94,12 +94,12 @@ impl Lowering {
         self.same("Min", &[&above, &high])
     }
 
-    fn float(&mut self, value: f64) -> Made {
+    fn float(&mut self, value: f64) -> LoweredValue {
         self.constant(graph::Tensor::scalar(DType::F32, graph::Scalar::Float(value)))
     }
 
     /// An elementwise node in its operands' type.
-    fn same(&mut self, op: &str, inputs: &[&Made]) -> Answer<Made> {
+    fn same(&mut self, op: &str, inputs: &[&LoweredValue]) -> Answer<LoweredValue> {
         let dtype = inputs.first().map_or(DType::F32, |made| made.dtype);
         self.elementwise_to(op, inputs, dtype)
     }

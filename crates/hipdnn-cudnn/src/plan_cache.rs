@@ -21,10 +21,10 @@ use crate::worker::Worker;
 const FORMAT: &str = "1";
 const EXTENSION: &str = "plan";
 /// The most bytes of cached plans.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// The cached plans for a device.
-pub struct Kept {
+pub struct PlanCache {
     folder: PathBuf,
     /// cuDNN's version and the device.
     made_for: String,
@@ -41,7 +41,7 @@ pub struct Entry {
     pub text: String,
 }
 
-impl Kept {
+impl PlanCache {
     /// The cached plans for a described device, if there is a cache folder.
     pub fn new(made_for: String) -> Option<Self> {
         let (root, _) = disk_cache::root(|variable| env::var_os(variable))?;
@@ -60,7 +60,7 @@ impl Kept {
     /// The cached plan for a graph.
     pub fn find(&self, graph: &Graph) -> Option<Entry> {
         let folder = Folder::open(&self.folder).unwrap_or_else(|error| {
-            tell(&error);
+            warn_once(&error);
             None
         })?;
         let name = self.name(graph);
@@ -85,18 +85,18 @@ impl Kept {
     pub fn put(&self, graph: &Graph, entry: &Entry) {
         let folder = match Folder::create(&self.folder) {
             Ok(folder) => folder,
-            Err(error) => return tell(&error),
+            Err(error) => return warn_once(&error),
         };
         let name = self.name(graph);
         let written = folder.write_sealed(&name, entry.written().as_bytes());
-        if let Err(error) = written.and_then(|()| folder.make_room(EXTENSION, MOST_BYTES, &name)) {
+        if let Err(error) = written.and_then(|()| folder.make_room(EXTENSION, MAX_BYTES, &name)) {
             let file = folder.file(&name);
             tracing::warn!(target: "hipdnn::cudnn", "can't cache a plan as {}: {error}", file.display());
         }
     }
 }
 
-fn tell(error: &CacheError) {
+fn warn_once(error: &CacheError) {
     if error.is_news() {
         tracing::warn!(target: "hipdnn::cudnn", "plans of cuDNN are not cached: {error}");
     }
@@ -147,12 +147,12 @@ mod tests {
 
     use super::*;
 
-    fn kept(folder: &Path, made_for: &str) -> Kept {
-        Kept { folder: folder.to_owned(), made_for: made_for.to_owned() }
+    fn plan_cache(folder: &Path, made_for: &str) -> PlanCache {
+        PlanCache { folder: folder.to_owned(), made_for: made_for.to_owned() }
     }
 
-    fn file(kept: &Kept, graph: &Graph) -> PathBuf {
-        kept.folder.join(kept.name(graph))
+    fn file(plan_cache: &PlanCache, graph: &Graph) -> PathBuf {
+        plan_cache.folder.join(plan_cache.name(graph))
     }
 
     fn entry(text: &str) -> Entry {
@@ -168,18 +168,18 @@ mod tests {
     #[test]
     fn a_plan_is_found_for_the_same_graph_and_device_only() {
         let folder = tempfile::tempdir().unwrap();
-        let here = kept(folder.path(), "9.19 H200");
+        let here = plan_cache(folder.path(), "9.19 H200");
         assert_eq!(here.find(&graph(8)), None);
         here.put(&graph(8), &entry("{\n\"a\": 1}"));
         assert_eq!(here.find(&graph(8)), Some(entry("{\n\"a\": 1}")));
         assert_eq!(here.find(&graph(9)), None);
-        assert_eq!(kept(folder.path(), "9.20 H200").find(&graph(8)), None);
+        assert_eq!(plan_cache(folder.path(), "9.20 H200").find(&graph(8)), None);
     }
 
     #[test]
     fn a_file_that_was_changed_or_cut_short_is_not_used_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
-        let here = kept(folder.path(), "");
+        let here = plan_cache(folder.path(), "");
         here.put(&graph(8), &entry("text"));
         let file = file(&here, &graph(8));
         let whole = fs::read(&file).unwrap();
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn what_was_used_longest_ago_makes_room() {
         let folder = tempfile::tempdir().unwrap();
-        let here = kept(folder.path(), "");
+        let here = plan_cache(folder.path(), "");
         for extent in 1..=4 {
             here.put(&graph(extent), &entry("text"));
             let old = SystemTime::UNIX_EPOCH + Duration::from_secs(extent as u64);
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn what_a_process_left_unfinished_goes_after_a_day() {
         let folder = tempfile::tempdir().unwrap();
-        let here = kept(folder.path(), "");
+        let here = plan_cache(folder.path(), "");
         let unfinished = |name: &str, age: Duration| {
             let file = here.folder.join(name);
             File::create(&file).unwrap().set_modified(SystemTime::now() - age).unwrap();
@@ -227,7 +227,7 @@ mod tests {
     fn a_folder_that_others_can_write_to_is_neither_read_nor_written() {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
-        let here = kept(folder.path(), "");
+        let here = plan_cache(folder.path(), "");
         here.put(&graph(8), &entry("text"));
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(here.find(&graph(8)), None);

@@ -12,11 +12,11 @@ use host_ops::{Context, Parallel, Scratch};
 use smallvec::SmallVec;
 
 use crate::lower;
-use crate::port::{Port, Room, Stage, words};
-use crate::trouble::Trouble;
+use crate::port::{Port, Stage, StagingBuffers, words};
+use crate::run_error::RunError;
 
 /// A graph that can run.
-pub struct Program {
+pub struct HostGraph {
     plan: Plan,
     /// Inputs first, then outputs.
     tensors: Vec<Tensor>,
@@ -37,7 +37,7 @@ struct Tensor {
 /// The memory that a run needs in addition to the caller's tensors.
 pub struct Memory {
     arena: Vec<u64>,
-    rooms: Vec<Room>,
+    staging_buffers: Vec<StagingBuffers>,
     scratch: Scratch,
 }
 
@@ -51,7 +51,7 @@ pub struct Bindings {
 /// Offsets in the arena are multiples of this.
 const ALIGNMENT: usize = graph::plan::ALIGNMENT;
 
-impl Program {
+impl HostGraph {
     /// Compiles the operations of a graph, or returns why they are not supported.
     pub fn compile(operations: &[Arc<Descriptor>]) -> Result<Self, String> {
         let mut lowered = lower::lower(operations)?;
@@ -112,13 +112,13 @@ impl Program {
     ///
     /// # Errors
     /// There is not enough memory.
-    pub fn memory(&self) -> Result<Memory, Trouble> {
+    pub fn memory(&self) -> Result<Memory, RunError> {
         if let Some(memory) = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop() {
             return Ok(memory);
         }
         Ok(Memory {
             arena: words(self.plan.arena_bytes.saturating_add(ALIGNMENT))?,
-            rooms: self.tensors.iter().map(|tensor| tensor.stage.room()).collect::<Result<_, _>>()?,
+            staging_buffers: self.tensors.iter().map(|tensor| tensor.stage.staging()).collect::<Result<_, _>>()?,
             scratch: Scratch::default(),
         })
     }
@@ -127,7 +127,7 @@ impl Program {
     ///
     /// # Safety
     /// Each address is valid for its tensor's dimensions and strides, and no output overlaps another tensor.
-    pub unsafe fn run(&self, bindings: &Bindings, parallel: &dyn Parallel) -> Result<(), Trouble> {
+    pub unsafe fn run(&self, bindings: &Bindings, parallel: &dyn Parallel) -> Result<(), RunError> {
         let mut memory = self.memory()?;
         // SAFETY: upheld by the caller.
         let outcome = unsafe { self.run_in(bindings, &mut memory, parallel) };
@@ -138,23 +138,23 @@ impl Program {
     /// Runs the graph with the given memory.
     ///
     /// # Safety
-    /// As for [`run`](Self::run); the memory belongs to this program.
+    /// As for [`run`](Self::run); the memory belongs to this graph.
     pub unsafe fn run_in(
         &self,
         bindings: &Bindings,
         memory: &mut Memory,
         parallel: &dyn Parallel,
-    ) -> Result<(), Trouble> {
-        let Memory { arena, rooms, scratch } = memory;
+    ) -> Result<(), RunError> {
+        let Memory { arena, staging_buffers, scratch } = memory;
         let mut context = Context { parallel, scratch };
         let given = |at: usize| std::ptr::with_exposed_provenance_mut::<u8>(bindings.addresses[at]);
         let mut addresses: SmallVec<[*mut u8; 16]> = SmallVec::with_capacity(self.tensors.len());
-        for (at, (tensor, room)) in self.tensors.iter().zip(rooms.iter_mut()).enumerate() {
+        for (at, (tensor, staging)) in self.tensors.iter().zip(staging_buffers.iter_mut()).enumerate() {
             if at < self.inputs {
                 // SAFETY: upheld by the caller.
-                unsafe { tensor.stage.bring_in(given(at), room, &mut context)? };
+                unsafe { tensor.stage.bring_in(given(at), staging, &mut context)? };
             }
-            addresses.push(tensor.stage.address(given(at), room));
+            addresses.push(tensor.stage.address(given(at), staging));
         }
         let arena = arena.as_mut_ptr().cast::<u8>();
         let arena = arena.wrapping_add(arena.align_offset(ALIGNMENT));
@@ -170,9 +170,10 @@ impl Program {
             // tensors.
             unsafe { host_ops::run(step, place, &mut context)? };
         }
-        for (at, (tensor, room)) in self.tensors.iter().zip(rooms.iter_mut()).enumerate().skip(self.inputs) {
+        for (at, (tensor, staging)) in self.tensors.iter().zip(staging_buffers.iter_mut()).enumerate().skip(self.inputs)
+        {
             // SAFETY: upheld by the caller.
-            unsafe { tensor.stage.take_out(given(at), room, &mut context)? };
+            unsafe { tensor.stage.take_out(given(at), staging, &mut context)? };
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use host_ops::OpError;
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum RunError {
     /// There is not enough memory.
     #[error("could not allocate {bytes} bytes")]
     NoMemory {
@@ -18,7 +18,7 @@ pub enum Trouble {
     Step(OpError),
 }
 
-impl From<OpError> for Trouble {
+impl From<OpError> for RunError {
     fn from(error: OpError) -> Self {
         match error {
             OpError::OutOfMemory { bytes } => Self::NoMemory { bytes },
@@ -27,12 +27,12 @@ impl From<OpError> for Trouble {
     }
 }
 
-impl From<Trouble> for Fault {
-    fn from(trouble: Trouble) -> Self {
-        let status = match trouble {
-            Trouble::NoMemory { .. } => Status::INTERNAL_ERROR_HOST_ALLOCATION_FAILED,
-            Trouble::Step(_) => Status::EXECUTION_FAILED,
+impl From<RunError> for Fault {
+    fn from(error: RunError) -> Self {
+        let status = match error {
+            RunError::NoMemory { .. } => Status::INTERNAL_ERROR_HOST_ALLOCATION_FAILED,
+            RunError::Step(_) => Status::EXECUTION_FAILED,
         };
-        Self::new(status, trouble.to_string())
+        Self::new(status, error.to_string())
     }
 }

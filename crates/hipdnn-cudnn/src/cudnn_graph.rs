@@ -9,16 +9,16 @@ use hipdnn_abi::{Fault, Outcome};
 use crate::descriptor::{Descriptor, Setting};
 use crate::fused;
 use crate::graph::{Graph, Home, Operation, View};
-use crate::kept::Entry;
 use crate::layout;
+use crate::plan_cache::Entry;
 use crate::sys::{AttributeName as A, AttributeType as T, DataType, DescriptorType as D, HeurMode, NumericalNote};
 use crate::worker::Worker;
 
 /// How many configurations of each heuristic mode are offered.
-const MOST_CHOICES: [(HeurMode, usize); 2] = [(HeurMode::A, 12), (HeurMode::FALLBACK, 4)];
+const MAX_CHOICES: [(HeurMode, usize); 2] = [(HeurMode::A, 12), (HeurMode::FALLBACK, 4)];
 
 /// Operations that cuDNN runs together.
-pub struct Piece {
+pub struct CudnnGraph {
     /// Engine configurations, best first; never empty.
     pub configs: Vec<Descriptor>,
     /// The tensors whose addresses it takes.
@@ -29,7 +29,7 @@ pub struct Piece {
     first: Mutex<Option<(Descriptor, usize)>>,
 }
 
-impl Piece {
+impl CudnnGraph {
     /// Asks cuDNN for engines that run these operations.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Piece {
         Ok(Self { configs, bound, _parts: parts, first: Mutex::default() })
     }
 
-    /// The piece without the configurations before the first that builds a plan: heuristics offer some that do not.
+    /// The graph without the configurations before the first that builds a plan: heuristics offer some that do not.
     ///
     /// # Errors
     /// None builds a plan: the last one's reason.
@@ -109,8 +109,8 @@ impl Piece {
 
     /// A plan on one of the configurations, and its workspace size.
     pub fn plan(&self, worker: &Worker, choice: usize) -> Outcome<(Descriptor, usize)> {
-        let kept = (choice == 0).then(|| self.first.lock().unwrap_or_else(PoisonError::into_inner).take()).flatten();
-        kept.map_or_else(|| self.make(worker, choice), Ok)
+        let taken = (choice == 0).then(|| self.first.lock().unwrap_or_else(PoisonError::into_inner).take()).flatten();
+        taken.map_or_else(|| self.make(worker, choice), Ok)
     }
 
     fn make(&self, worker: &Worker, choice: usize) -> Outcome<(Descriptor, usize)> {
@@ -261,11 +261,11 @@ fn operation(
 fn choices(worker: &Worker, graph: &Descriptor, is_strict: bool) -> Outcome<Vec<Descriptor>> {
     let mut all = Vec::new();
     let mut refused = None;
-    for (mode, most) in MOST_CHOICES {
+    for (mode, most) in MAX_CHOICES {
         match offered(worker, graph, mode) {
             Ok(offered) => {
-                let kept = offered.into_iter().filter(|config| !is_strict || !lowers_precision(worker, config));
-                all.extend(kept.take(most));
+                let taken = offered.into_iter().filter(|config| !is_strict || !lowers_precision(worker, config));
+                all.extend(taken.take(most));
             }
             // One mode may find no engine where another does.
             Err(fault) => refused = Some(fault),
