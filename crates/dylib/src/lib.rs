@@ -18,20 +18,20 @@
 //! of another is a classic failure. If the process runs with more privileges than its caller, the environment and the
 //! folder of our own library are ignored.
 //!
-//! [`rocm`] holds the names. [`Surroundings`] turns an environment into [`Candidate`]s. [`load()`] opens the first usable
-//! one, or says why each one failed.
+//! [`rocm`] holds the names. [`SearchContext`] turns an environment into [`Candidate`]s. [`load()`] opens the first
+//! usable one, or says why each one failed.
 
 mod candidate;
 mod ffi;
 mod load;
 pub mod rocm;
-mod surroundings;
+mod search_context;
 mod tree;
 mod version;
 
 pub use candidate::{Candidate, Candidates};
 pub use ffi::{Library, file_at, folders_beside, is_privileged, own_folder};
 pub use load::{Attempt, Failed, Loaded, listed, load};
-pub use surroundings::Surroundings;
+pub use search_context::SearchContext;
 pub use tree::{Origin, Tree};
 pub use version::{file_version, release};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use dylib::rocm::{HIP, HIPBLASLT, HIPRTC, Library, MIGRAPHX};
-use dylib::{Failed, Loaded, Surroundings, load};
+use dylib::{Failed, Loaded, SearchContext, load};
 use tempfile::TempDir;
 
 /// A simulated machine without ROCm, on which tests install some libraries.
@@ -44,18 +44,18 @@ impl Machine {
     }
 
     /// Only what is installed on this simulated machine: the system loader would search the real one.
-    fn surroundings(&self) -> Surroundings {
-        Surroundings {
+    fn context(&self) -> SearchContext {
+        SearchContext {
             opt: Some(self.path("opt")),
             own_folder: Some(self.path("venv/site-packages/amdgpu_ep/lib")),
-            ..Surroundings::default()
+            ..SearchContext::default()
         }
     }
 }
 
 /// Loads a library and calls its function.
-fn number(surroundings: &Surroundings, library: &Library, hip: Option<&Path>) -> Result<Loaded<u32>, Failed> {
-    load(surroundings.candidates(library, hip), library.anchor, |opened| {
+fn number(context: &SearchContext, library: &Library, hip: Option<&Path>) -> Result<Loaded<u32>, Failed> {
+    load(context.candidates(library, hip), library.anchor, |opened| {
         // SAFETY: the test defines the function with this signature.
         let function = unsafe { opened.symbol::<unsafe extern "C" fn() -> u32>(library.anchor) };
         // SAFETY: as above.
@@ -75,8 +75,8 @@ fn the_first_installation_of_the_order_is_taken() {
         "mine/lib/libamdhip64.so.7",
         "therock/lib/libamdhip64.so.7",
     ];
-    let mut surroundings = machine.surroundings();
-    let failed = number(&surroundings, &HIP, None).unwrap_err();
+    let mut context = machine.context();
+    let failed = number(&context, &HIP, None).unwrap_err();
     let want = format!("{}: no such folder", machine.path("opt/rocm/lib").display());
     assert_eq!(dylib::listed(&failed.attempts), want, "each place is named once");
     for (count, file) in (1..).zip(files) {
@@ -84,18 +84,18 @@ fn the_first_installation_of_the_order_is_taken() {
             return;
         }
         match file.split('/').next().unwrap() {
-            "hip" => drop(surroundings.variables.insert("HIP_PATH", machine.path("hip"))),
-            "mine" => drop(surroundings.variables.insert("ROCM_PATH", machine.path("mine"))),
-            "therock" => drop(surroundings.variables.insert("THEROCK_DIST", machine.path("therock"))),
+            "hip" => drop(context.variables.insert("HIP_PATH", machine.path("hip"))),
+            "mine" => drop(context.variables.insert("ROCM_PATH", machine.path("mine"))),
+            "therock" => drop(context.variables.insert("THEROCK_DIST", machine.path("therock"))),
             _ => {}
         }
-        let found = number(&surroundings, &HIP, None).unwrap_or_else(|failed| panic!("{file}: {failed:?}"));
+        let found = number(&context, &HIP, None).unwrap_or_else(|failed| panic!("{file}: {failed:?}"));
         assert_eq!((found.table, found.file), (count, machine.path(file)));
     }
-    surroundings.variables.insert("AMDGPU_EP_HIP_LIBRARY", machine.path(files[0]));
-    assert_eq!(number(&surroundings, &HIP, None).unwrap().table, 1, "the named file and no other");
-    surroundings.variables.insert("AMDGPU_EP_HIP_LIBRARY", machine.path("missing.so"));
-    assert_eq!(number(&surroundings, &HIP, None).unwrap_err().attempts.len(), 1);
+    context.variables.insert("AMDGPU_EP_HIP_LIBRARY", machine.path(files[0]));
+    assert_eq!(number(&context, &HIP, None).unwrap().table, 1, "the named file and no other");
+    context.variables.insert("AMDGPU_EP_HIP_LIBRARY", machine.path("missing.so"));
+    assert_eq!(number(&context, &HIP, None).unwrap_err().attempts.len(), 1);
 }
 
 #[test]
@@ -109,12 +109,12 @@ fn the_other_libraries_come_from_the_installation_of_the_hip_runtime() {
     if !installed {
         return;
     }
-    let surroundings = machine.surroundings();
-    let hip = number(&surroundings, &HIP, None).unwrap().file;
-    let blas = number(&surroundings, &HIPBLASLT, Some(&hip)).unwrap();
+    let context = machine.context();
+    let hip = number(&context, &HIP, None).unwrap().file;
+    let blas = number(&context, &HIPBLASLT, Some(&hip)).unwrap();
     assert_eq!((blas.table, blas.file), (2, machine.path(wheel)), "/opt/rocm comes before Python packages otherwise");
-    assert_eq!(number(&surroundings, &HIPBLASLT, None).unwrap().table, 3);
-    assert_eq!(number(&surroundings, &HIPRTC, Some(&hip)).unwrap().table, 4, "elsewhere, where its own has none");
+    assert_eq!(number(&context, &HIPBLASLT, None).unwrap().table, 3);
+    assert_eq!(number(&context, &HIPRTC, Some(&hip)).unwrap().table, 4, "elsewhere, where its own has none");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_broken_library_is_passed_over_and_reported() {
     fs::create_dir_all(machine.path("opt/rocm-7.10.0/lib")).unwrap();
     fs::write(machine.path("opt/rocm-7.10.0/lib/libamdhip64.so.7"), "not a library").unwrap();
     assert!(machine.install("opt/rocm/lib/libamdhip64.so", &MIGRAPHX, 6));
-    let found = number(&machine.surroundings(), &HIP, None).unwrap();
+    let found = number(&machine.context(), &HIP, None).unwrap();
     assert_eq!(found.table, 5);
     let reasons = dylib::listed(&found.attempts);
     assert!(reasons.contains("opt/rocm/lib/libamdhip64.so: lacks hipGetDeviceCount"), "{reasons}");
@@ -141,9 +141,9 @@ fn a_copy_in_the_process_comes_before_every_installation() {
     if !installed {
         return;
     }
-    let surroundings = Surroundings { plain_names: true, ..machine.surroundings() };
+    let context = SearchContext { plain_names: true, ..machine.context() };
     let first = dylib::Library::open(machine.path("torch/lib/libmigraphx_c.so.3")).unwrap();
     assert!(first.has(MIGRAPHX.anchor));
-    let found = number(&surroundings, &MIGRAPHX, None).unwrap();
+    let found = number(&context, &MIGRAPHX, None).unwrap();
     assert_eq!((found.table, found.file), (8, machine.path("torch/lib/libmigraphx_c.so.3")));
 }

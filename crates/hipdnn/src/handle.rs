@@ -52,7 +52,7 @@ pub(crate) fn require_same(one: &Arc<dyn Backend>, other: &Arc<dyn Backend>) -> 
 pub struct Handle {
     raw: sys::Handle,
     backend: Arc<dyn Backend>,
-    kept: Arc<RawHandle>,
+    shared: Arc<RawHandle>,
 }
 
 // SAFETY: the library does not tie a handle to the thread that created it; `&Handle` does not leave its thread.
@@ -105,13 +105,13 @@ impl Handle {
         // SAFETY: a valid out-pointer.
         let status = unsafe { backend.create(&mut raw) };
         check(&*backend, || "making a handle".into(), status)?;
-        let kept = Arc::new(RawHandle { raw, backend: backend.clone() });
-        Ok(Self { raw, backend, kept })
+        let shared = Arc::new(RawHandle { raw, backend: backend.clone() });
+        Ok(Self { raw, backend, shared })
     }
 
     /// Keeps the handle alive as long as the result lives.
-    pub(crate) fn keep(&self) -> Arc<RawHandle> {
-        self.kept.clone()
+    pub(crate) fn shared(&self) -> Arc<RawHandle> {
+        self.shared.clone()
     }
 
     /// Its library.

@@ -78,7 +78,7 @@ impl Choice {
 
 impl OperationGraph {
     pub(crate) fn new(descriptor: Descriptor, name: String, preferred: Option<i64>, handle: &Handle) -> Self {
-        Self { descriptor, name, preferred, handle: handle.keep() }
+        Self { descriptor, name, preferred, handle: handle.shared() }
     }
 
     /// The raw descriptor of the graph, for calls that this crate does not make.

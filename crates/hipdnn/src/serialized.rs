@@ -146,7 +146,7 @@ impl Plan {
         let kind = DescriptorType::EXECUTION_PLAN_DESCRIPTOR;
         let plan = adopted(backend, kind, "reading a serialised plan", status, raw)?;
         let engine = plan.i64(A::EXECUTION_PLAN_ENGINE_GLOBAL_INDEX_EXT)?;
-        Self::new(plan, engine, handle.keep())
+        Self::new(plan, engine, handle.shared())
     }
 }
 

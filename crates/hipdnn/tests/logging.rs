@@ -10,9 +10,9 @@ use hipdnn::log::{self, to_callback, to_tracing};
 use hipdnn::sys::{LogCallbackMode, Severity, Status};
 
 /// Stores what `tracing` forwards to the `log` crate.
-struct Kept(Mutex<Vec<(::log::Level, String, String)>>);
+struct RecordedLog(Mutex<Vec<(::log::Level, String, String)>>);
 
-impl ::log::Log for Kept {
+impl ::log::Log for RecordedLog {
     fn enabled(&self, _: &::log::Metadata<'_>) -> bool {
         true
     }
@@ -25,16 +25,16 @@ impl ::log::Log for Kept {
     fn flush(&self) {}
 }
 
-static KEPT: Kept = Kept(Mutex::new(Vec::new()));
+static LOG: RecordedLog = RecordedLog(Mutex::new(Vec::new()));
 
 /// A single test, because level, callbacks and the logger are shared by the process.
 #[test]
 fn messages_reach_callbacks_and_tracing_until_they_are_taken_back() {
-    ::log::set_logger(&KEPT).unwrap();
+    ::log::set_logger(&LOG).unwrap();
     ::log::set_max_level(::log::LevelFilter::Trace);
     let folder = tempfile::tempdir().unwrap();
     let old = common::open(&common::build(folder.path(), &["VERSION=\"0.3.9.x\""])).unwrap();
-    let warned = KEPT.0.lock().unwrap().iter().any(|(level, target, text)| {
+    let warned = LOG.0.lock().unwrap().iter().any(|(level, target, text)| {
         *level == ::log::Level::Warn && target == "hipdnn::load" && text.contains("is hipDNN 0.3.9.x")
     });
     assert!(warned, "numbers changed before {}", old.version());
@@ -58,19 +58,19 @@ fn messages_reach_callbacks_and_tracing_until_they_are_taken_back() {
     }
     let wanted = [(Severity::WARN, "two".to_owned()), (Severity::FATAL, "three".to_owned())];
     assert_eq!(*heard.lock().unwrap(), wanted, "only what is severe enough");
-    let lines = |lines: &Kept| {
+    let lines = |lines: &RecordedLog| {
         let lines = lines.0.lock().unwrap();
         lines.iter().filter(|line| line.1 == "hipdnn::backend").cloned().collect::<Vec<_>>()
     };
     let line = |level, text: &str| (level, "hipdnn::backend".to_owned(), text.to_owned());
     use ::log::Level;
-    assert_eq!(lines(&KEPT), [line(Level::Info, "one"), line(Level::Warn, "two"), line(Level::Error, "three")]);
+    assert_eq!(lines(&LOG), [line(Level::Info, "one"), line(Level::Warn, "two"), line(Level::Error, "three")]);
 
     drop((registration, panics));
     log::write(&*backend, Severity::ERROR, "four");
     assert_eq!(heard.lock().unwrap().len(), 2, "it was taken back");
-    assert_eq!(lines(&KEPT).len(), 4, "the other one was not");
+    assert_eq!(lines(&LOG).len(), 4, "the other one was not");
     drop(traced);
     log::write(&*backend, Severity::ERROR, "five");
-    assert_eq!(lines(&KEPT).len(), 4);
+    assert_eq!(lines(&LOG).len(), 4);
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use dylib::rocm::MIGRAPHX;
-use dylib::{Candidate, Failed, Library, Surroundings};
+use dylib::{Candidate, Failed, Library, SearchContext};
 
 use super::library::Version;
 use super::sys::Table;
@@ -22,11 +22,11 @@ pub(super) struct Loaded {
 
 /// The candidates: `explicit`, or the result of the shared search.
 pub(super) fn candidates(explicit: Option<&Path>) -> Vec<Candidate> {
-    let mut surroundings = Surroundings::of_process();
+    let mut context = SearchContext::of_process();
     if let (Some(variable), Some(place)) = (MIGRAPHX.variable, explicit) {
-        surroundings.variables.insert(variable, place.to_owned());
+        context.variables.insert(variable, place.to_owned());
     }
-    surroundings.candidates(&MIGRAPHX, None)
+    context.candidates(&MIGRAPHX, None)
 }
 
 /// Opens the first usable library.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use dylib::rocm::{HIP, HIPBLASLT, HIPDNN, HIPRTC, LIBRARIES, MIGRAPHX};
-use dylib::{Surroundings, Tree};
+use dylib::{SearchContext, Tree};
 use serde::{Deserialize, Serialize};
 
 use super::drivers::{Attempt, Driver};
@@ -76,7 +76,7 @@ pub fn probe(name: &str, hip: Option<&Path>) -> Result<Found> {
     let library = LIBRARIES.into_iter().find(|library| library.name == name);
     let library = library.with_context(|| format!("ROCm has no library called {name:?}"))?;
     let has_anchor = |opened: dylib::Library| opened.has(library.anchor).then_some(()).ok_or(vec![library.anchor]);
-    let candidates = Surroundings::of_process().candidates(library, hip);
+    let candidates = SearchContext::of_process().candidates(library, hip);
     let (path, attempts) = match dylib::load(candidates, library.anchor, has_anchor) {
         Ok(found) => (Some(found.file.display().to_string()), found.attempts),
         Err(failed) => (None, failed.attempts),

@@ -191,7 +191,7 @@ const _: () = assert!(size_of::<PointerAttributes>() == 32);
 pub fn pointer_attributes(runtime: &Runtime, address: usize) -> Option<PointerAttributes> {
     /// CUDA 13's structure has 88 bytes; we read the first fields of a larger one.
     #[repr(C)]
-    struct Room {
+    struct PaddedAttributes {
         head: PointerAttributes,
         rest: [u64; 28],
     }
@@ -204,9 +204,9 @@ pub fn pointer_attributes(runtime: &Runtime, address: usize) -> Option<PointerAt
         is_managed: 0,
         flags: 0,
     };
-    let mut room = Room { head, rest: [0; 28] };
-    let out = ptr::from_mut(&mut room).cast::<c_void>();
+    let mut padded = PaddedAttributes { head, rest: [0; 28] };
+    let out = ptr::from_mut(&mut padded).cast::<c_void>();
     // SAFETY: `out` has 256 bytes, more than any version's structure; the address is looked up, not dereferenced.
     let status = unsafe { function(out, ptr::without_provenance(address)) };
-    runtime.check("hipPointerGetAttributes", status).ok().map(|()| room.head)
+    runtime.check("hipPointerGetAttributes", status).ok().map(|()| padded.head)
 }

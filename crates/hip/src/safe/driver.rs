@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_failed_load_can_be_tried_again() {
         let variables = [("AMDGPU_EP_HIP_LIBRARY", "/nowhere/libamdhip64.so".into())].into_iter().collect();
-        let rocm = dylib::Surroundings { variables, ..Default::default() };
+        let rocm = dylib::SearchContext { variables, ..Default::default() };
         let search = Search { rocm, ..Search::default() };
         for _ in 0..2 {
             let error = Driver::load_with(DriverKind::Amd, &search).unwrap_err();

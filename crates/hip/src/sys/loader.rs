@@ -70,7 +70,7 @@ pub(crate) fn load<T>(
 #[cfg(all(test, unix))]
 #[allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 mod tests {
-    use dylib::Surroundings;
+    use dylib::SearchContext;
 
     use super::*;
     use crate::sys::RuntimeTable;
@@ -81,7 +81,7 @@ mod tests {
             std::fs::create_dir_all(root.join("lib")).unwrap();
         }
         let variables = [("ROCM_PATH", root.to_owned())].into_iter().collect();
-        Search { rocm: Surroundings { variables, ..Surroundings::default() }, ..Search::default() }
+        Search { rocm: SearchContext { variables, ..SearchContext::default() }, ..Search::default() }
     }
 
     fn load_runtime(search: &Search) -> Result<Loaded<RuntimeTable>, LoadError> {

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use dylib::{Candidate, Candidates, Surroundings, Tree, rocm};
+use dylib::{Candidate, Candidates, SearchContext, Tree, rocm};
 
 use super::names::{self, Role};
 use crate::DriverKind;
@@ -12,7 +12,7 @@ use crate::DriverKind;
 #[derive(Clone, Debug, Default)]
 pub struct Search {
     /// Where ROCm may be installed; [`dylib`] defines the order.
-    pub rocm: Surroundings,
+    pub rocm: SearchContext,
     /// `AMDGPU_EP_HIP_HOST_LIBRARY`: only this file is tried.
     pub host_library: Option<PathBuf>,
     /// Folders of `AMDGPU_EP_CUDA_LIBRARY_PATH`, searched before the loader's own path.
@@ -31,7 +31,7 @@ impl Search {
         let cuda_defaults: &[&str] =
             if cfg!(windows) { &[] } else { &["/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib"] };
         Search {
-            rocm: Surroundings::of_process(),
+            rocm: SearchContext::of_process(),
             host_library: env::var_os("AMDGPU_EP_HIP_HOST_LIBRARY")
                 .filter(|value| !value.is_empty())
                 .map(PathBuf::from),
@@ -112,7 +112,7 @@ mod tests {
     fn the_compiler_is_sought_next_to_the_runtime_then_inside_it_then_elsewhere() {
         let folder = tempfile::tempdir().unwrap();
         let runtime = folder.path().join("libamdhip64.so.6.4.43484");
-        let rocm = Surroundings { plain_names: true, ..Surroundings::default() };
+        let rocm = SearchContext { plain_names: true, ..SearchContext::default() };
         let search = Search { rocm, ..Search::default() };
         let tried = search.candidates(DriverKind::Amd, Role::Rtc, Some(&runtime));
         let beside = |name: &str| Candidate::File(folder.path().join(name));

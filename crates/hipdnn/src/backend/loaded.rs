@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hip::sys::{Library, file_at};
 
-use super::search::Surroundings;
+use super::search::SearchContext;
 use super::{Search, checked_version};
 use crate::sys::{
     AttributeName, AttributeType, Backend, Descriptor, DescriptorType, Handle, LogCallbackMode, PluginLoadingMode,
@@ -26,7 +26,7 @@ impl Loaded {
     /// # Errors
     /// No file can be loaded, or the first that can is unusable: loading a later one would only hide that.
     pub fn open(search: &Search) -> Result<Self, LoadError> {
-        let (candidates, mut tried) = search.candidates(&Surroundings::here());
+        let (candidates, mut tried) = search.candidates(&SearchContext::here());
         for file in candidates {
             match Library::open(&file) {
                 Ok(library) => return Self::check(&library, &file, search),

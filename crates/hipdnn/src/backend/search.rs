@@ -21,23 +21,23 @@ pub struct Search {
 }
 
 /// The inputs of the search from the process and its environment.
-pub(super) struct Surroundings {
+pub(super) struct SearchContext {
     pub file: Option<OsString>,
     pub folder: Option<OsString>,
     pub own_folder: Option<PathBuf>,
     /// Where ROCm may be installed.
-    pub rocm: dylib::Surroundings,
+    pub rocm: dylib::SearchContext,
     /// The process has more privileges than its caller: nothing that the caller can write may select a library.
     pub is_privileged: bool,
 }
 
-impl Surroundings {
+impl SearchContext {
     pub fn here() -> Self {
         Self {
             file: env::var_os("AMDGPU_EP_HIPDNN_LIBRARY"),
             folder: env::var_os("HIPDNN_BACKEND_LIBRARY_PATH"),
             own_folder: dylib::own_folder(),
-            rocm: dylib::Surroundings::of_process(),
+            rocm: dylib::SearchContext::of_process(),
             is_privileged: dylib::is_privileged(),
         }
     }
@@ -46,12 +46,12 @@ impl Surroundings {
 impl Search {
     /// The file that `AMDGPU_EP_HIPDNN_LIBRARY` names, unless the process has more privileges than its caller.
     pub fn named_file() -> Option<PathBuf> {
-        let around = Surroundings::here();
+        let around = SearchContext::here();
         given(&around.file).filter(|_| !around.is_privileged).map(PathBuf::from)
     }
 
     /// The files to try, and the ones rejected without trying.
-    pub(super) fn candidates(&self, around: &Surroundings) -> (Vec<PathBuf>, Vec<Attempt>) {
+    pub(super) fn candidates(&self, around: &SearchContext) -> (Vec<PathBuf>, Vec<Attempt>) {
         let (mut files, mut refused) = (Vec::new(), Vec::new());
         if let Some(place) = &self.place {
             // If the caller names a place, only that one is tried.
@@ -109,12 +109,12 @@ fn in_folder(folder: &Path) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    fn around() -> Surroundings {
-        Surroundings {
+    fn around() -> SearchContext {
+        SearchContext {
             file: None,
             folder: Some("/opt/dnn".into()),
             own_folder: Some("/usr/app/bin".into()),
-            rocm: dylib::Surroundings::default(),
+            rocm: dylib::SearchContext::default(),
             is_privileged: false,
         }
     }
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_named_place_is_the_only_one() {
-        let around = Surroundings { file: Some("/opt/mine.so".into()), ..around() };
+        let around = SearchContext { file: Some("/opt/mine.so".into()), ..around() };
         let search = Search { place: Some("/opt/other/libfoo.so".into()), ..Search::default() };
         assert_eq!(plain(&search.candidates(&around).0), ["/opt/other/libfoo.so"]);
         assert_eq!(plain(&Search::default().candidates(&around).0), ["/opt/mine.so"]);
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_relative_folder_is_refused_with_a_reason() {
-        let around = Surroundings { folder: Some("dnn".into()), own_folder: None, ..around() };
+        let around = SearchContext { folder: Some("dnn".into()), own_folder: None, ..around() };
         let (files, refused) = Search::default().candidates(&around);
         assert_eq!(plain(&files), ["libhipdnn_backend.so"]);
         assert_eq!(refused[0].file, Path::new("dnn"));
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_privileged_process_takes_the_loaders_word_alone() {
-        let around = Surroundings { is_privileged: true, ..around() };
+        let around = SearchContext { is_privileged: true, ..around() };
         assert_eq!(plain(&Search::default().candidates(&around).0), ["libhipdnn_backend.so"]);
     }
 }

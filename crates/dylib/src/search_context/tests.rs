@@ -24,9 +24,9 @@ impl Machine {
         self.0.path().join(relative)
     }
 
-    fn surroundings(&self) -> Surroundings {
+    fn context(&self) -> SearchContext {
         let roots = [("THEROCK_DIST", "therock"), ("ROCM_PATH", "mine"), ("HIP_PATH", "hip")];
-        Surroundings {
+        SearchContext {
             variables: roots.into_iter().map(|(name, root)| (name, self.path(root))).collect(),
             opt: Some(self.path("opt")),
             own_folder: Some(self.path("site-packages/amdgpu_ep/lib")),
@@ -36,9 +36,9 @@ impl Machine {
     }
 
     /// The folders to search for a library, relative to the machine's root, without consecutive duplicates.
-    fn folders(&self, surroundings: &Surroundings, library: &Library, hip: Option<&Path>) -> Vec<String> {
+    fn folders(&self, context: &SearchContext, library: &Library, hip: Option<&Path>) -> Vec<String> {
         let mut folders: Vec<String> = Vec::new();
-        for candidate in surroundings.candidates(library, hip) {
+        for candidate in context.candidates(library, hip) {
             let place = match candidate {
                 Candidate::File(file) => file.parent().unwrap().to_owned(),
                 Candidate::NoFolder(folder) => folder,
@@ -68,24 +68,24 @@ const INSTALLED: [&str; 8] = [
 #[test]
 fn every_library_is_looked_for_in_one_order() {
     let machine = Machine::new();
-    let surroundings = machine.surroundings();
+    let context = machine.context();
     for library in rocm::LIBRARIES {
         let first = library.is_shared.then_some("loaded");
         let want: Vec<&str> = first.into_iter().chain(INSTALLED).chain(["plain"]).collect();
-        assert_eq!(machine.folders(&surroundings, library, None), want, "{}", library.name);
+        assert_eq!(machine.folders(&context, library, None), want, "{}", library.name);
     }
 }
 
 #[test]
 fn siblings_of_the_hip_runtime_come_first() {
     let machine = Machine::new();
-    let surroundings = machine.surroundings();
+    let context = machine.context();
     let hip = machine.path("opt/rocm-7.9.0/lib/libamdhip64.so.7");
     for library in [&HIPRTC, &HIPBLASLT, &HIPDNN] {
-        assert_eq!(machine.folders(&surroundings, library, Some(&hip))[0], "opt/rocm-7.9.0/lib");
+        assert_eq!(machine.folders(&context, library, Some(&hip))[0], "opt/rocm-7.9.0/lib");
     }
     let hip = machine.path("site-packages/_rocm_sdk_core/lib/libamdhip64.so.7");
-    let folders = machine.folders(&surroundings, &HIPBLASLT, Some(&hip));
+    let folders = machine.folders(&context, &HIPBLASLT, Some(&hip));
     assert_eq!(
         folders[..3],
         ["site-packages/_rocm_sdk_core/lib", "site-packages/_rocm_sdk_libraries/lib", "therock/lib"]
@@ -95,28 +95,24 @@ fn siblings_of_the_hip_runtime_come_first() {
 #[test]
 fn the_hip_runtime_of_the_process_counts_and_a_named_one_more() {
     let machine = Machine::new();
-    let mut surroundings = machine.surroundings();
-    surroundings.hip = Some(machine.path("hip/lib/libamdhip64.so.7"));
-    assert_eq!(machine.folders(&surroundings, &MIGRAPHX, None)[1], "hip/lib");
-    assert_eq!(machine.folders(&surroundings, &HIP, None)[1], "therock/lib", "it is not its own sibling");
-    surroundings.variables.insert("AMDGPU_EP_HIP_LIBRARY", machine.path("opt/rocm/lib/libamdhip64.so.7"));
-    assert_eq!(machine.folders(&surroundings, &MIGRAPHX, None)[1], "opt/rocm/lib");
+    let mut context = machine.context();
+    context.hip = Some(machine.path("hip/lib/libamdhip64.so.7"));
+    assert_eq!(machine.folders(&context, &MIGRAPHX, None)[1], "hip/lib");
+    assert_eq!(machine.folders(&context, &HIP, None)[1], "therock/lib", "it is not its own sibling");
+    context.variables.insert("AMDGPU_EP_HIP_LIBRARY", machine.path("opt/rocm/lib/libamdhip64.so.7"));
+    assert_eq!(machine.folders(&context, &MIGRAPHX, None)[1], "opt/rocm/lib");
 }
 
 #[test]
 fn a_named_library_is_the_only_one_tried() {
     let machine = Machine::new();
-    let mut surroundings = machine.surroundings();
+    let mut context = machine.context();
     let file = PathBuf::from("/nowhere/libamdhip64.so.7");
-    surroundings.variables.insert("AMDGPU_EP_HIP_LIBRARY", file.clone());
-    surroundings.variables.insert("AMDGPU_EP_MIGRAPHX_LIBRARY", machine.path("mine/lib"));
-    assert_eq!(surroundings.candidates(&HIP, None), [Candidate::File(file)]);
+    context.variables.insert("AMDGPU_EP_HIP_LIBRARY", file.clone());
+    context.variables.insert("AMDGPU_EP_MIGRAPHX_LIBRARY", machine.path("mine/lib"));
+    assert_eq!(context.candidates(&HIP, None), [Candidate::File(file)]);
     let in_folder = MIGRAPHX.files.iter().map(|name| Candidate::File(machine.path("mine/lib").join(name)));
-    assert_eq!(
-        surroundings.candidates(&MIGRAPHX, None),
-        in_folder.collect::<Vec<_>>(),
-        "a folder stands for its names"
-    );
+    assert_eq!(context.candidates(&MIGRAPHX, None), in_folder.collect::<Vec<_>>(), "a folder stands for its names");
 }
 
 #[test]
@@ -124,7 +120,7 @@ fn two_names_of_one_installation_are_looked_into_once() {
     let machine = Machine::new();
     fs::remove_dir_all(machine.path("opt/rocm")).unwrap();
     std::os::unix::fs::symlink("rocm-7.9.0", machine.path("opt/rocm")).unwrap();
-    let folders = machine.folders(&machine.surroundings(), &HIP, None);
+    let folders = machine.folders(&machine.context(), &HIP, None);
     assert_eq!(folders[4..6], ["opt/rocm/lib", "opt/rocm-7.10.0/lib"], "{folders:?}");
     assert!(!folders.contains(&"opt/rocm-7.9.0/lib".to_owned()), "{folders:?}");
 }
@@ -133,16 +129,16 @@ fn two_names_of_one_installation_are_looked_into_once() {
 fn migraphx_has_a_folder_of_its_own() {
     let machine = Machine::new();
     fs::create_dir_all(machine.path("mine/lib/migraphx/lib")).unwrap();
-    let folders = machine.folders(&machine.surroundings(), &MIGRAPHX, None);
+    let folders = machine.folders(&machine.context(), &MIGRAPHX, None);
     assert_eq!(folders[..4], ["loaded", "therock/lib", "mine/lib/migraphx/lib", "mine/lib"]);
 }
 
 #[test]
 fn an_installation_that_is_missing_is_one_line() {
     let variables = [("ROCM_PATH", "/nowhere/rocm".into())].into_iter().collect();
-    let surroundings = Surroundings { variables, opt: Some("/nowhere/opt".into()), ..Surroundings::default() };
+    let context = SearchContext { variables, opt: Some("/nowhere/opt".into()), ..SearchContext::default() };
     let missing = |folder: &str| Candidate::NoFolder(folder.into());
     let want = [missing("/nowhere/rocm/lib"), missing("/nowhere/opt/rocm/lib")];
-    assert_eq!(surroundings.candidates(&HIP, None), want);
-    assert_eq!(surroundings.candidates(&MIGRAPHX, None), want);
+    assert_eq!(context.candidates(&HIP, None), want);
+    assert_eq!(context.candidates(&MIGRAPHX, None), want);
 }

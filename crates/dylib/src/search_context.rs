@@ -12,7 +12,7 @@ const ROOTS: [&str; 3] = ["THEROCK_DIST", "ROCM_PATH", "HIP_PATH"];
 
 /// The state of the process and its environment, as a plain value, so that tests can pass a different one.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
+pub struct SearchContext {
     /// The environment variables that are set: those that name an installation, and those that name one library.
     pub variables: BTreeMap<&'static str, PathBuf>,
     /// The folder that holds `rocm` and `rocm-*`.
@@ -25,13 +25,13 @@ pub struct Surroundings {
     pub plain_names: bool,
 }
 
-impl Surroundings {
+impl SearchContext {
     /// The current state of this process.
-    pub fn of_process() -> Surroundings {
+    pub fn of_process() -> SearchContext {
         let is_trusted = !is_privileged();
         let named = rocm::LIBRARIES.iter().filter_map(|library| library.variable);
         let value = |name| env::var_os(name).filter(|value| !value.is_empty()).map(|value| (name, value.into()));
-        Surroundings {
+        SearchContext {
             variables: ROOTS.into_iter().chain(named).filter(|_| is_trusted).filter_map(value).collect(),
             opt: (!cfg!(windows)).then(|| PathBuf::from("/opt")),
             own_folder: own_folder().filter(|_| is_trusted),
