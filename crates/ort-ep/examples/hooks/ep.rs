@@ -16,7 +16,7 @@ use crate::{
     factory::VENDOR,
     profiling::HooksProfiling,
     settings::{Save, Settings},
-    work::{Op, Work},
+    work::{Op, OpPartition},
 };
 
 /// The prefix of a blob: bytes that are not valid text, to check that they survive a round trip.
@@ -112,7 +112,7 @@ impl Ep for HooksEp {
                 None => self.load(partition.graph, node)?,
             };
             let context_node = self.settings.save.as_ref().map(|save| self.save(save, op, index)).transpose()?;
-            compiled.push(Compiled { partition: Box::new(Work::new(op)), context_node });
+            compiled.push(Compiled { partition: Box::new(OpPartition::new(op)), context_node });
         }
         if let Some(results) = self.settings.results {
             compiled.truncate(results);

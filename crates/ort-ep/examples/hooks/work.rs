@@ -27,18 +27,18 @@ impl Op {
     }
 }
 
-pub struct Work {
+pub struct OpPartition {
     op: Op,
     _gone: Gone,
 }
 
-impl Work {
+impl OpPartition {
     pub fn new(op: Op) -> Self {
         Self { op, _gone: Gone("partition.drop") }
     }
 }
 
-impl Partition for Work {
+impl Partition for OpPartition {
     fn compute(&self, context: &KernelContext<'_>) -> Result<()> {
         let x = input(context, 0)?;
         let place = format!("{:?}{}", x.memory().device, x.memory().device_id);

@@ -16,12 +16,12 @@ use crate::{
 };
 
 /// An allocator to hand to ONNX Runtime.
-pub struct AllocatorHandle(Box<dyn FnOnce(Place) -> *mut sys::OrtAllocator + Send>);
+pub struct AllocatorHandle(Box<dyn FnOnce(ServedMemory) -> *mut sys::OrtAllocator + Send>);
 
 impl AllocatorHandle {
     /// Wraps an allocator.
     pub fn new<A: Allocator>(allocator: A) -> Self {
-        Self(Box::new(move |place| AllocatorBox::into_raw(allocator, place)))
+        Self(Box::new(move |served| AllocatorBox::into_raw(allocator, served)))
     }
 
     /// An allocator that fails every request with `error`.
@@ -30,8 +30,8 @@ impl AllocatorHandle {
     }
 
     /// Creates the C object.
-    pub(super) fn into_raw(self, place: Place) -> *mut sys::OrtAllocator {
-        (self.0)(place)
+    pub(super) fn into_raw(self, served: ServedMemory) -> *mut sys::OrtAllocator {
+        (self.0)(served)
     }
 }
 
@@ -56,7 +56,7 @@ impl Allocator for Refusing {
 }
 
 /// The memory an allocator serves.
-pub(super) struct Place {
+pub(super) struct ServedMemory {
     pub border: Border,
     pub memory: MemoryDevice,
     /// Outlives the allocator: the factory keeps it.
@@ -65,7 +65,7 @@ pub(super) struct Place {
 }
 
 // SAFETY: the memory info is immutable and kept by the factory.
-unsafe impl Send for Place {}
+unsafe impl Send for ServedMemory {}
 
 /// The first fields of every [`AllocatorBox`], whatever its type.
 #[repr(C)]
@@ -78,7 +78,7 @@ struct Header {
 struct AllocatorBox<A: Allocator> {
     header: Header,
     inner: A,
-    place: Place,
+    served: ServedMemory,
     held: Mutex<Held<A::Block>>,
 }
 
@@ -104,17 +104,17 @@ impl<B> Held<B> {
 impl<A: Allocator> Drop for AllocatorBox<A> {
     fn drop(&mut self) {
         if A::Block::HOST_READABLE {
-            unmark_host_readable(self.place.memory);
+            unmark_host_readable(self.served.memory);
         }
     }
 }
 
 impl<A: Allocator> AllocatorBox<A> {
-    fn into_raw(inner: A, place: Place) -> *mut sys::OrtAllocator {
+    fn into_raw(inner: A, served: ServedMemory) -> *mut sys::OrtAllocator {
         if A::Block::HOST_READABLE {
-            mark_host_readable(place.memory);
+            mark_host_readable(served.memory);
         }
-        let mut raw = sys::OrtAllocator::empty(place.border.runtime.api_version());
+        let mut raw = sys::OrtAllocator::empty(served.border.runtime.api_version());
         raw.Alloc = Some(alloc::<A>);
         raw.Free = Some(free::<A>);
         raw.Info = Some(info::<A>);
@@ -124,7 +124,7 @@ impl<A: Allocator> AllocatorBox<A> {
         raw.Shrink = if A::SHRINKS { Some(shrink::<A>) } else { None };
         let held = Mutex::new(Held { blocks: HashMap::new(), leaving: 0, released: false });
         let header = Header { raw, release: release::<A> };
-        Box::into_raw(Box::new(Self { header, inner, place, held })).cast()
+        Box::into_raw(Box::new(Self { header, inner, served, held })).cast()
     }
 
     fn held(&self) -> MutexGuard<'_, Held<A::Block>> {
@@ -132,7 +132,7 @@ impl<A: Allocator> AllocatorBox<A> {
     }
 
     fn serve(&self, bytes: usize, stream: Option<RawStream>) -> *mut c_void {
-        self.place.border.value("Alloc", ptr::null_mut(), || {
+        self.served.border.value("Alloc", ptr::null_mut(), || {
             let block = self.inner.alloc(bytes, stream)?;
             let address = block.address().as_ptr();
             self.held().blocks.insert(address as usize, block);
@@ -163,7 +163,7 @@ unsafe extern "system" fn alloc_on_stream<A: Allocator>(
     // SAFETY: ONNX Runtime passes the pointer it was given.
     let this = unsafe { of::<A>(this) };
     // SAFETY: the stream is null or alive for the call.
-    let stream = unsafe { super::stream::native_handle(this.place.border.runtime, stream) };
+    let stream = unsafe { super::stream::native_handle(this.served.border.runtime, stream) };
     this.serve(size, stream)
 }
 
@@ -173,7 +173,7 @@ unsafe extern "system" fn free<A: Allocator>(this: *mut sys::OrtAllocator, addre
     }
     // SAFETY: ONNX Runtime passes the pointer it was given.
     let allocator = unsafe { of::<A>(this) };
-    let border = allocator.place.border;
+    let border = allocator.served.border;
     let block = {
         let mut held = allocator.held();
         let block = held.blocks.remove(&(address as usize));
@@ -204,7 +204,7 @@ unsafe extern "system" fn free<A: Allocator>(this: *mut sys::OrtAllocator, addre
 
 unsafe extern "system" fn info<A: Allocator>(this: *const sys::OrtAllocator) -> *const sys::OrtMemoryInfo {
     // SAFETY: ONNX Runtime passes the pointer it was given.
-    unsafe { of::<A>(this) }.place.info
+    unsafe { of::<A>(this) }.served.info
 }
 
 unsafe extern "system" fn stats<A: Allocator>(
@@ -213,9 +213,9 @@ unsafe extern "system" fn stats<A: Allocator>(
 ) -> sys::Status {
     // SAFETY: ONNX Runtime passes the pointer it was given.
     let this = unsafe { of::<A>(this) };
-    this.place.border.status("GetStats", || {
+    this.served.border.status("GetStats", || {
         let entries = this.inner.stats().map(|stats| stats.entries().map(|(name, value)| (name, value.to_string())));
-        let pairs = OwnedKeyValues::from_pairs(this.place.border.runtime, entries.into_iter().flatten())?;
+        let pairs = OwnedKeyValues::from_pairs(this.served.border.runtime, entries.into_iter().flatten())?;
         // SAFETY: a valid out-pointer; ownership of the pairs goes to the caller.
         unsafe { out.write(pairs.into_raw()) };
         Ok(())
@@ -225,7 +225,7 @@ unsafe extern "system" fn stats<A: Allocator>(
 unsafe extern "system" fn shrink<A: Allocator>(this: *mut sys::OrtAllocator) -> sys::Status {
     // SAFETY: ONNX Runtime passes the pointer it was given.
     let this = unsafe { of::<A>(this) };
-    this.place.border.status("Shrink", || this.inner.shrink())
+    this.served.border.status("Shrink", || this.inner.shrink())
 }
 
 /// Frees the box now, or together with its last block.
@@ -235,7 +235,7 @@ unsafe fn release<A: Allocator>(this: *mut sys::OrtAllocator) {
     let (border, is_over, left) = {
         let mut held = allocator.held();
         held.released = true;
-        (allocator.place.border, held.is_over(), held.blocks.len())
+        (allocator.served.border, held.is_over(), held.blocks.len())
     };
     if is_over {
         // SAFETY: ONNX Runtime holds neither the allocator nor a block of it.
@@ -259,7 +259,7 @@ unsafe fn release<A: Allocator>(this: *mut sys::OrtAllocator) {
 unsafe fn delete<A: Allocator>(this: *mut sys::OrtAllocator) {
     // SAFETY: made by `Box::into_raw`; the rest is guaranteed by the caller.
     let allocator = unsafe { Box::from_raw(this.cast::<AllocatorBox<A>>()) };
-    let border = allocator.place.border;
+    let border = allocator.served.border;
     border.value("ReleaseAllocator", (), move || {
         drop(allocator);
         Ok(())

@@ -9,9 +9,9 @@ use std::{
 use ort_ep_sys as sys;
 
 use super::{
-    allocator::Place,
+    allocator::ServedMemory,
     compute::{context_node, partition_into_raw, release_partition},
-    factory::Kept,
+    factory::FactoryState,
     guard::Border,
     kernel::KernelRegistry,
     life::LifeToken,
@@ -94,7 +94,7 @@ pub(super) struct EpBox {
     inner: Box<dyn Ep>,
     name: CString,
     border: Border,
-    kept: Arc<Kept>,
+    state: Arc<FactoryState>,
     registry: Option<Arc<KernelRegistry>>,
     /// ONNX Runtime copies the text immediately, but through a pointer that must outlive the call.
     compatibility: Mutex<CString>,
@@ -108,7 +108,7 @@ pub(super) fn ep_into_raw(
     inner: Box<dyn Ep>,
     name: &CStr,
     border: Border,
-    kept: Arc<Kept>,
+    state: Arc<FactoryState>,
     registry: Option<Arc<KernelRegistry>>,
 ) -> *mut sys::OrtEp {
     let mut raw = sys::OrtEp::empty(border.runtime.api_version());
@@ -154,10 +154,10 @@ pub(super) fn ep_into_raw(
         raw.GetWeightlessSupport = Some(get_weightless_support);
         raw.GetEpContextDataCallbackSupport = Some(get_data_callbacks);
     }
-    let token = kept.life.token();
+    let token = state.life.token();
     let compatibility = Mutex::default();
     let (header, name) = (EpHeader { raw, release: release_own }, name.to_owned());
-    Box::into_raw(Box::new(EpBox { header, inner, name, border, kept, registry, compatibility, token })).cast()
+    Box::into_raw(Box::new(EpBox { header, inner, name, border, state, registry, compatibility, token })).cast()
 }
 
 /// Releases an execution provider.
@@ -355,7 +355,7 @@ unsafe extern "system" fn get_default_memory_device(
     // SAFETY: ONNX Runtime passes the pointer it was given.
     let this = unsafe { of(this) };
     this.status("GetDefaultMemoryDevice", |ep| {
-        let found = ep.default_memory().and_then(|memory| this.kept.info(memory)).map(|info| info.memory_device());
+        let found = ep.default_memory().and_then(|memory| this.state.info(memory)).map(|info| info.memory_device());
         // SAFETY: a valid out-pointer; the factory keeps what it points to. With null, ONNX Runtime infers the device.
         unsafe { out.write(found.unwrap_or(ptr::null())) };
         Ok(())
@@ -386,11 +386,12 @@ unsafe extern "system" fn create_allocator(
         // SAFETY: as above.
         let memory = unsafe { MemoryDevice::of_info(this.border.runtime, info) };
         // SAFETY: as above.
-        let info = unsafe { this.kept.session_info(this.border.runtime, info)? }.as_ptr();
+        let info = unsafe { this.state.session_info(this.border.runtime, info)? }.as_ptr();
         let allocator = ep.session_resources().ok_or_else(absent)?.create_allocator(memory)?;
-        let place = Place { border: this.border.after_session(), memory, info, _token: this.kept.life.token() };
+        let served =
+            ServedMemory { border: this.border.after_session(), memory, info, _token: this.state.life.token() };
         // SAFETY: a valid out-pointer; the factory's `ReleaseAllocator` takes it back.
-        unsafe { out.write(allocator.into_raw(place)) };
+        unsafe { out.write(allocator.into_raw(served)) };
         Ok(())
     })
 }
@@ -407,7 +408,7 @@ unsafe extern "system" fn create_stream(
         let device = unsafe { MemoryDevice::from_raw(this.border.runtime, device) };
         let stream = ep.session_resources().ok_or_else(absent)?.create_stream(device)?;
         // SAFETY: a valid out-pointer; ONNX Runtime releases the stream.
-        unsafe { out.write(stream_into_raw(stream, this.border, this.kept.life.token())) };
+        unsafe { out.write(stream_into_raw(stream, this.border, this.state.life.token())) };
         Ok(())
     })
 }

@@ -12,7 +12,7 @@ use std::{
 use ort_ep_sys as sys;
 
 use super::{
-    allocator::{Place, release_allocator},
+    allocator::{ServedMemory, release_allocator},
     data_transfer::data_transfer_into_raw,
     ep::{ep_into_raw, release_ep},
     foreign::{CustomOpDomain, ForeignAllocator},
@@ -33,7 +33,7 @@ use crate::{
 
 /// What must outlive everything the factory hands out, even if ONNX Runtime releases the factory first.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct FactoryState {
     pub life: Life,
     pub infos: Mutex<Vec<Arc<MemoryInfo>>>,
     pub hardware: Mutex<Vec<NewHardwareDevice>>,
@@ -41,7 +41,7 @@ pub(super) struct Kept {
     foreign_allocators: Mutex<HashMap<usize, ForeignAllocator>>,
 }
 
-impl Kept {
+impl FactoryState {
     /// The info of an offered memory.
     pub fn info(&self, memory: MemoryDevice) -> Option<Arc<MemoryInfo>> {
         let infos = self.infos.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,7 +90,7 @@ pub(super) struct FactoryBox {
     registry: Mutex<Option<Arc<KernelRegistry>>>,
     /// A session was requested, so registration is over.
     is_registered: AtomicBool,
-    kept: Arc<Kept>,
+    state: Arc<FactoryState>,
 }
 
 const _: () = assert!(std::mem::offset_of!(FactoryBox, raw) == 0);
@@ -124,7 +124,7 @@ pub(super) fn factory_into_raw(inner: Box<dyn Factory>, name: &str, border: Bord
         border,
         registry: Mutex::default(),
         is_registered: AtomicBool::new(false),
-        kept: Arc::default(),
+        state: Arc::default(),
     };
     border.logger.adopt();
     Box::into_raw(Box::new(factory)).cast()
@@ -139,7 +139,7 @@ pub(super) unsafe fn release(this: *mut sys::OrtEpFactory) {
         return;
     }
     // SAFETY: guaranteed by the caller.
-    let (border, alive) = unsafe { (of(this).border, of(this).kept.life.alive()) };
+    let (border, alive) = unsafe { (of(this).border, of(this).state.life.alive()) };
     border.logger.disown();
     if alive > 0 {
         let _scope = border.logger.enter();
@@ -281,7 +281,7 @@ unsafe extern "system" fn get_supported_devices(
         }
         let mut made = EpDevices::new(this.border.runtime, factory);
         for offer in offers {
-            made.add(offer, &this.kept)?;
+            made.add(offer, &this.state)?;
         }
         for (index, device) in made.into_raw().into_iter().enumerate() {
             // SAFETY: the array has room for `max_ep_devices`; ONNX Runtime owns what is written.
@@ -330,10 +330,10 @@ unsafe extern "system" fn create_ep(
         let options = unsafe { SessionOptions::from_raw(runtime, options) };
         let request = EpRequest { name: &this.name, devices, options, runtime, logger: raw_logger };
         let new = this.inner.create_ep(&request)?;
-        let (registry, kept) = (this.registry()?, this.kept.clone());
+        let (registry, state) = (this.registry()?, this.state.clone());
         let made = match new {
-            NewEp::Own(inner) => ep_into_raw(inner, &this.name, border, kept, registry),
-            NewEp::Forwarded(forwarded) => forward_into_raw(forwarded, &this.name, border, kept, registry),
+            NewEp::Own(inner) => ep_into_raw(inner, &this.name, border, state, registry),
+            NewEp::Forwarded(forwarded) => forward_into_raw(forwarded, &this.name, border, state, registry),
         };
         // SAFETY: a valid out-pointer; `ReleaseEp` releases it.
         unsafe { ep.write(made) };
@@ -359,12 +359,12 @@ unsafe extern "system" fn create_allocator(
         // SAFETY: as above.
         let (memory, options) =
             unsafe { (MemoryDevice::of_info(runtime, info), KeyValues::from_raw(runtime, options)) };
-        let info = this.kept.offered(memory)?.as_ptr();
+        let info = this.state.offered(memory)?.as_ptr();
         let allocator = guard("CreateAllocator", || this.inner.create_allocator(memory, options));
         let allocator = this.registering(allocator, AllocatorHandle::refusing)?;
-        let place = Place { border: this.border, memory, info, _token: this.kept.life.token() };
+        let served = ServedMemory { border: this.border, memory, info, _token: this.state.life.token() };
         // SAFETY: a valid out-pointer; `ReleaseAllocator` releases it.
-        unsafe { out.write(allocator.into_raw(place)) };
+        unsafe { out.write(allocator.into_raw(served)) };
         Ok(())
     })
 }
@@ -372,7 +372,7 @@ unsafe extern "system" fn create_allocator(
 unsafe extern "system" fn factory_release_allocator(this: *mut sys::OrtEpFactory, allocator: *mut sys::OrtAllocator) {
     // SAFETY: ONNX Runtime passes the pointer it was given.
     let this = unsafe { of(this) };
-    let foreign = this.kept.foreign_allocators().remove(&(allocator as usize));
+    let foreign = this.state.foreign_allocators().remove(&(allocator as usize));
     match foreign {
         Some(foreign) => this.border.value("ReleaseAllocator", (), move || {
             drop(foreign);
@@ -392,7 +392,7 @@ unsafe extern "system" fn create_data_transfer(
     this.border.status("CreateDataTransfer", || {
         let transfer = guard("CreateDataTransfer", || this.inner.create_data_transfer());
         let transfer = this.registering(transfer, |_| None)?;
-        let raw = transfer.map(|transfer| data_transfer_into_raw(transfer, this.border, this.kept.life.token()));
+        let raw = transfer.map(|transfer| data_transfer_into_raw(transfer, this.border, this.state.life.token()));
         // SAFETY: a valid out-pointer; null means that no copies are needed.
         unsafe { out.write(raw.unwrap_or(ptr::null_mut())) };
         Ok(())
@@ -414,7 +414,7 @@ unsafe extern "system" fn create_stream(
             unsafe { (MemoryDevice::from_raw(runtime, device), KeyValues::from_raw(runtime, options)) };
         let stream = this.inner.create_stream(device, options)?;
         // SAFETY: a valid out-pointer; ONNX Runtime releases the stream.
-        unsafe { out.write(stream_into_raw(stream, this.border, this.kept.life.token())) };
+        unsafe { out.write(stream_into_raw(stream, this.border, this.state.life.token())) };
         Ok(())
     })
 }

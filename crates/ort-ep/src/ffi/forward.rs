@@ -12,7 +12,7 @@ use ort_ep_sys as sys;
 
 use super::{
     ep::EpHeader,
-    factory::Kept,
+    factory::FactoryState,
     foreign::{ForeignAllocator, ForeignEp},
     guard::Border,
     kernel::KernelRegistry,
@@ -29,7 +29,7 @@ struct ForwardBox {
     compatibility_prefix: String,
     name: CString,
     border: Border,
-    kept: Arc<Kept>,
+    state: Arc<FactoryState>,
     registry: Option<Arc<KernelRegistry>>,
     /// ONNX Runtime copies the text immediately, but through a pointer that must outlive the call.
     compatibility: Mutex<CString>,
@@ -43,12 +43,12 @@ pub(super) fn forward_into_raw(
     forwarded: Forwarded,
     name: &CStr,
     border: Border,
-    kept: Arc<Kept>,
+    state: Arc<FactoryState>,
     registry: Option<Arc<KernelRegistry>>,
 ) -> *mut sys::OrtEp {
     let raw = table(&forwarded, border, registry.is_some());
     let header = EpHeader { raw, release };
-    let token = kept.life.token();
+    let token = state.life.token();
     let Forwarded { backend, own, compatibility_prefix, .. } = forwarded;
     let (name, compatibility) = (name.to_owned(), Mutex::default());
     Box::into_raw(Box::new(ForwardBox {
@@ -58,7 +58,7 @@ pub(super) fn forward_into_raw(
         compatibility_prefix,
         name,
         border,
-        kept,
+        state,
         registry,
         compatibility,
         token,
@@ -284,9 +284,9 @@ unsafe extern "system" fn create_allocator(
     let this = unsafe { of(this) };
     this.border.status("CreateAllocator", || {
         // SAFETY: as above.
-        let made = unsafe { ForeignAllocator::new(&this.backend, info, this.kept.life.token())? };
+        let made = unsafe { ForeignAllocator::new(&this.backend, info, this.state.life.token())? };
         let address = made.as_ptr();
-        this.kept.foreign_allocators().insert(address as usize, made);
+        this.state.foreign_allocators().insert(address as usize, made);
         // SAFETY: a valid out-pointer; our factory's `ReleaseAllocator` releases it.
         unsafe { out.write(address) };
         Ok(())
@@ -345,7 +345,7 @@ unsafe extern "system" fn get_default_memory_device(
             }
         }
         this.border.status("GetDefaultMemoryDevice", || {
-            let found = this.own.default_memory().and_then(|memory| this.kept.info(memory));
+            let found = this.own.default_memory().and_then(|memory| this.state.info(memory));
             // The factory keeps what it points to. With null, ONNX Runtime infers the device.
             out.write(found.map_or(ptr::null(), |info| info.memory_device()));
             Ok(())

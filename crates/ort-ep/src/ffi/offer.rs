@@ -6,7 +6,7 @@ use std::{
 
 use ort_ep_sys as sys;
 
-use super::{factory::Kept, memory_info::MemoryInfo, runtime::c_string};
+use super::{factory::FactoryState, memory_info::MemoryInfo, runtime::c_string};
 use crate::{DeviceOffer, NewHardware, OfferedHardware, OfferedMemory, Result, Runtime, view::OwnedKeyValues};
 
 /// Hardware we created: ONNX Runtime keeps its address, so the factory owns it.
@@ -58,14 +58,14 @@ impl EpDevices {
         Self { runtime, factory, raw: Vec::new() }
     }
 
-    pub fn add(&mut self, offer: DeviceOffer<'_>, kept: &Kept) -> Result<()> {
+    pub fn add(&mut self, offer: DeviceOffer<'_>, state: &FactoryState) -> Result<()> {
         let runtime = self.runtime;
         let hardware = match offer.hardware {
             OfferedHardware::Listed(listed) => listed.as_ptr(),
             OfferedHardware::New(new) => {
                 let device = NewHardwareDevice::new(runtime, &new)?;
                 let raw = device.raw;
-                kept.hardware.lock().unwrap_or_else(PoisonError::into_inner).push(device);
+                state.hardware.lock().unwrap_or_else(PoisonError::into_inner).push(device);
                 raw
             }
         };
@@ -85,7 +85,7 @@ impl EpDevices {
         runtime.check("CreateEpDevice", status)?;
         self.raw.push(device);
         for memory in &offer.memories {
-            let info = kept_info(runtime, memory, kept)?;
+            let info = info_of(runtime, memory, state)?;
             // SAFETY: the device is ours for now; the info is kept as long as the factory.
             let status = unsafe { runtime.ep_api.EpDevice_AddAllocatorInfo(device, info.as_ptr()) };
             runtime.check("EpDevice_AddAllocatorInfo", status)?;
@@ -109,11 +109,11 @@ impl Drop for EpDevices {
 }
 
 /// One info per memory, however many devices offer it.
-fn kept_info(runtime: Runtime, memory: &OfferedMemory, kept: &Kept) -> Result<Arc<MemoryInfo>> {
-    if let Some(info) = kept.info(memory.memory) {
+fn info_of(runtime: Runtime, memory: &OfferedMemory, state: &FactoryState) -> Result<Arc<MemoryInfo>> {
+    if let Some(info) = state.info(memory.memory) {
         return Ok(info);
     }
     let info = Arc::new(MemoryInfo::new(runtime, memory)?);
-    kept.infos.lock().unwrap_or_else(PoisonError::into_inner).push(info.clone());
+    state.infos.lock().unwrap_or_else(PoisonError::into_inner).push(info.clone());
     Ok(info)
 }
