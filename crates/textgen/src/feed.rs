@@ -135,12 +135,18 @@ impl Feed {
     }
 
     /// The scores for the token after `column` of a row, after a run of `span`. They are in the output tensor, or in
-    /// `room` if they have to be converted. The caller may modify them: the next run overwrites them all.
-    pub fn scores<'a>(&'a mut self, span: Span, row: usize, column: usize, room: &'a mut Vec<f32>) -> &'a mut [f32] {
+    /// `converted` if they have to be converted. The caller may modify them: the next run overwrites them all.
+    pub fn scores<'a>(
+        &'a mut self,
+        span: Span,
+        row: usize,
+        column: usize,
+        converted: &'a mut Vec<f32>,
+    ) -> &'a mut [f32] {
         let tokens = self.prompt.as_mut().unwrap_or(&mut self.single);
         let rows = tokens.rows(self.pruned);
         let offset = if rows == 1 { 0 } else { column - span.past };
-        floats(&mut tokens.logits, (row * rows + offset) * self.vocab_size, self.vocab_size, room)
+        floats(&mut tokens.logits, (row * rows + offset) * self.vocab_size, self.vocab_size, converted)
     }
 }
 
@@ -248,18 +254,18 @@ fn set_integer(tensor: &mut HostTensor, index: usize, value: i64) {
     }
 }
 
-fn floats<'a>(tensor: &'a mut Output, start: usize, count: usize, room: &'a mut Vec<f32>) -> &'a mut [f32] {
+fn floats<'a>(tensor: &'a mut Output, start: usize, count: usize, converted: &'a mut Vec<f32>) -> &'a mut [f32] {
     let kind = tensor.kind();
     let bytes = &mut tensor.bytes_mut()[start * kind.bytes()..(start + count) * kind.bytes()];
     if kind == Kind::Float {
         return bytemuck::cast_slice_mut(bytes);
     }
-    room.resize(count, 0.0);
+    converted.resize(count, 0.0);
     match kind {
-        Kind::Half => bytemuck::cast_slice::<u8, half::f16>(bytes).convert_to_f32_slice(room),
-        _ => bytemuck::cast_slice::<u8, half::bf16>(bytes).convert_to_f32_slice(room),
+        Kind::Half => bytemuck::cast_slice::<u8, half::f16>(bytes).convert_to_f32_slice(converted),
+        _ => bytemuck::cast_slice::<u8, half::bf16>(bytes).convert_to_f32_slice(converted),
     }
-    room
+    converted
 }
 
 #[cfg(test)]

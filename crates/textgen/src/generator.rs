@@ -15,10 +15,10 @@ use crate::sampler::{History, Sampler, TokenFilter};
 use crate::{Error, Model, Result, Sampling};
 
 /// The maximum number of rows in a generator.
-const MOST_ROWS: usize = 32;
+const MAX_ROWS: usize = 32;
 
 /// The maximum size of the scores of a padded prompt.
-const MOST_PADDED_BYTES: usize = 4 << 30;
+const MAX_PADDED_BYTES: usize = 4 << 30;
 
 /// Providers may record a step once, under an id that belongs to the generator.
 const GRAPH_ID: &str = "gpu_graph_id";
@@ -103,11 +103,8 @@ impl Generator {
     pub fn new(model: &Model, options: GeneratorOptions) -> Result<Generator> {
         let config = model.config();
         let batch = options.batch.max(1);
-        if batch > MOST_ROWS {
-            return Err(Error::request(
-                format!("a batch of {batch} rows"),
-                format!("at most {MOST_ROWS} are possible"),
-            ));
+        if batch > MAX_ROWS {
+            return Err(Error::request(format!("a batch of {batch} rows"), format!("at most {MAX_ROWS} are possible")));
         }
         let max_length = options.max_length.unwrap_or(config.search.max_length);
         if max_length == 0 || max_length > config.context_length {
@@ -438,14 +435,11 @@ fn pads_prompts(model: &Model) -> bool {
 fn check_padded_scores(model: &Model, batch: usize, max_length: usize) -> Result<()> {
     let (layout, words) = (model.layout(), model.config().vocab_size);
     let bytes = [max_length, words, layout.logits.bytes()].iter().try_fold(batch, |bytes, &by| bytes.checked_mul(by));
-    if !pads_prompts(model) || layout.last_alone || bytes.is_some_and(|bytes| bytes <= MOST_PADDED_BYTES) {
+    if !pads_prompts(model) || layout.last_alone || bytes.is_some_and(|bytes| bytes <= MAX_PADDED_BYTES) {
         return Ok(());
     }
     Err(Error::request(
-        format!(
-            "prompts padded to max_length, {max_length}, need more than {} GiB for scores",
-            MOST_PADDED_BYTES >> 30
-        ),
+        format!("prompts padded to max_length, {max_length}, need more than {} GiB for scores", MAX_PADDED_BYTES >> 30),
         "ask for a smaller max_length (--max-length) or for exact prompts (--prompt-shape exact), which are compiled for \
          every length",
     ))

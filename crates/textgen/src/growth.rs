@@ -19,10 +19,10 @@ const DECODED: u64 = 1 << 20;
 const LONGEST_TOKEN: usize = 4096;
 
 /// The largest allowed token id: it determines the size of tables.
-const LARGEST_ID: u64 = 1 << 24;
+const MAX_TOKEN_ID: u64 = 1 << 24;
 
 /// The longest allowed word in characters. Splitting it into pieces takes quadratic time.
-const LONGEST_WORD: u64 = 1024;
+const MAX_WORD_CHARS: u64 = 1024;
 
 /// The longest allowed list in a post processor.
 const ADDED: usize = 256;
@@ -162,13 +162,13 @@ pub(crate) fn check_words(file: &[u8]) -> Result<(), String> {
         return Err(format!("it has a token of {longest} bytes, and the limit is {LONGEST_TOKEN}"));
     }
     let largest = words.model.largest.max(words.added_tokens.largest);
-    if largest > LARGEST_ID {
-        return Err(format!("it has a token with the id {largest}, and the limit is {LARGEST_ID}"));
+    if largest > MAX_TOKEN_ID {
+        return Err(format!("it has a token with the id {largest}, and the limit is {MAX_TOKEN_ID}"));
     }
     words.normalizer.iter().try_for_each(Normalizer::check)?;
     match words.model.longest_word {
-        length if length > LONGEST_WORD => {
-            Err(format!("max_input_chars_per_word is {length}, and the limit is {LONGEST_WORD}"))
+        length if length > MAX_WORD_CHARS => {
+            Err(format!("max_input_chars_per_word is {length}, and the limit is {MAX_WORD_CHARS}"))
         }
         _ => Ok(()),
     }

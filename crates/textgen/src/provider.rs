@@ -113,8 +113,8 @@ pub(crate) fn open(
     let mut reasons = Vec::new();
     match by_plugin(runtime, request, entries, model, &builder) {
         Ok((session, attached)) => return Ok(Opened { session, attached, notices: Vec::new() }),
-        Err(Missed::Unavailable(reason)) => reasons.push(format!("plugin: {}", reason.trim())),
-        Err(Missed::Failed(error)) => return Err(error),
+        Err(AttachError::Unavailable(reason)) => reasons.push(format!("plugin: {}", reason.trim())),
+        Err(AttachError::Failed(error)) => return Err(error),
     }
     if named.may_be_legacy() {
         match by_legacy_name(request, model, &builder) {
@@ -176,14 +176,14 @@ impl Named {
 }
 
 /// Why there is no session on the plugin's provider.
-enum Missed {
+enum AttachError {
     /// There is no library or no device, so another provider may run the model. The reason is for the user.
     Unavailable(String),
     /// It is available but failed; running elsewhere would hide the failure.
     Failed(Error),
 }
 
-impl From<Error> for Missed {
+impl From<Error> for AttachError {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
@@ -211,22 +211,22 @@ fn by_plugin(
     entries: &[(String, String)],
     model: &Path,
     builder: impl Fn() -> Result<SessionBuilder>,
-) -> Result<(Session, Attached), Missed> {
+) -> Result<(Session, Attached), AttachError> {
     register(runtime, request)?;
     let environment = runtime.environment();
     let ours = || environment.devices().filter(|device| device.ep().is_ok_and(|name| name == AMDGPU));
     let facts: Vec<DeviceFacts> = ours().map(|device| ffi::device_facts(&device)).collect();
     if facts.is_empty() {
-        return Err(Missed::Unavailable("it is registered and offers no device".to_owned()));
+        return Err(AttachError::Unavailable("it is registered and offers no device".to_owned()));
     }
     let chosen: Vec<bool> = facts.iter().map(|facts| is_wanted(facts, &request.filter)).collect();
     let Some(first) = chosen.iter().position(|&chosen| chosen) else {
-        return Err(Missed::Unavailable(format!("none of its {} devices passes the filter", facts.len())));
+        return Err(AttachError::Unavailable(format!("none of its {} devices passes the filter", facts.len())));
     };
     let DeviceFacts { driver, library, .. } = facts[first].clone();
     if request.require_gpu && driver.as_deref() == Some("host") {
         let reason = "its only device is the host device (AMDGPU_EP_DRIVER=host)";
-        return Err(Missed::Unavailable(reason.to_owned()));
+        return Err(AttachError::Unavailable(reason.to_owned()));
     }
     let devices = ours().zip(&chosen).filter(|(_, chosen)| **chosen).map(|(device, _)| device);
     let options: Vec<(String, String)> =
@@ -256,7 +256,7 @@ fn by_legacy_name(
 
 /// Registers the plugin library, unless it is registered already. Its options come from the caller: those that a model
 /// folder may not set were removed when the configuration was read.
-fn register(runtime: &Runtime, request: &ProviderRequest) -> Result<(), Missed> {
+fn register(runtime: &Runtime, request: &ProviderRequest) -> Result<(), AttachError> {
     // ONNX Runtime rejects a second registration, so only one thread may check and register at a time.
     static REGISTERING: Mutex<()> = Mutex::new(());
     let _registering = REGISTERING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -265,7 +265,7 @@ fn register(runtime: &Runtime, request: &ProviderRequest) -> Result<(), Missed> 
     }
     let named = std::env::var_os(PATH_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
     let Some(library) = request.library.clone().or(named) else {
-        return Err(Missed::Unavailable(format!("no library is named, and {PATH_VARIABLE} is not set")));
+        return Err(AttachError::Unavailable(format!("no library is named, and {PATH_VARIABLE} is not set")));
     };
     let library = regular_file(&library)?;
     ffi::with_trusted_options(&library, || runtime.register(AMDGPU, &library))?;

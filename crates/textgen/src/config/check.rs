@@ -45,10 +45,10 @@ const KINDS: [&str; 26] = [
 const LONGEST: i64 = i32::MAX as i64;
 
 /// More layers than any real model has; larger values are mistakes.
-const MOST_LAYERS: i64 = 10_000;
+const MAX_LAYERS: i64 = 10_000;
 
 /// More elements than any real head has.
-const MOST_ELEMENTS: i64 = 1 << 20;
+const MAX_ELEMENTS: i64 = 1 << 20;
 
 pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
     let (root, unknown) = parse(path, text)?;
@@ -113,9 +113,9 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
             None => folder.to_path_buf(),
         },
         decoder: folder.join(check.inside("model.decoder.filename", &decoder.filename)?),
-        layers: check.within("model.decoder.num_hidden_layers", decoder.num_hidden_layers, 1, MOST_LAYERS)?,
-        kv_heads: check.within("model.decoder.num_key_value_heads", decoder.num_key_value_heads, 1, MOST_ELEMENTS)?,
-        head_size: check.within("model.decoder.head_size", decoder.head_size, 1, MOST_ELEMENTS)?,
+        layers: check.within("model.decoder.num_hidden_layers", decoder.num_hidden_layers, 1, MAX_LAYERS)?,
+        kv_heads: check.within("model.decoder.num_key_value_heads", decoder.num_key_value_heads, 1, MAX_ELEMENTS)?,
+        head_size: check.within("model.decoder.head_size", decoder.head_size, 1, MAX_ELEMENTS)?,
         names: check_names(&check, decoder.inputs, decoder.outputs)?,
         session_entries,
         run_entries,

@@ -148,13 +148,13 @@ impl Sampling {
 pub(crate) struct Sampler {
     sampling: Sampling,
     random: MersenneTwister,
-    room: whole::Room,
+    buffers: whole::DrawBuffers,
 }
 
 impl Sampler {
     pub fn new(sampling: Sampling) -> Sampler {
         let random = MersenneTwister::new(sampling.seed.unwrap_or_else(random::anywhere));
-        Sampler { sampling, random, room: whole::Room::default() }
+        Sampler { sampling, random, buffers: whole::DrawBuffers::default() }
     }
 
     /// A history that keeps only the counts that the penalties need.
@@ -180,6 +180,6 @@ impl Sampler {
         if sampling.is_greedy() {
             return select::best(scores);
         }
-        select::draw(scores, sampling, &mut self.random, &mut self.room)
+        select::draw(scores, sampling, &mut self.random, &mut self.buffers)
     }
 }

@@ -44,22 +44,27 @@ pub(super) fn maximum(scores: &[f32]) -> f32 {
 }
 
 /// Samples a token.
-pub(super) fn draw(scores: &[f32], sampling: &Sampling, random: &mut MersenneTwister, room: &mut whole::Room) -> u32 {
+pub(super) fn draw(
+    scores: &[f32],
+    sampling: &Sampling,
+    random: &mut MersenneTwister,
+    buffers: &mut whole::DrawBuffers,
+) -> u32 {
     if sampling.top_k == 0 || (sampling.top_k >= scores.len() && !sampling.is_nucleus()) {
-        return whole::draw(scores, sampling, random, room);
+        return whole::draw(scores, sampling, random, buffers);
     }
-    let found = &mut room.found;
+    let found = &mut buffers.found;
     best_tokens(scores, sampling.top_k, found);
     // If the best score is infinite, weights cannot be computed.
     if !found.first().is_some_and(|best| best.score.is_finite()) {
         return best(scores);
     }
-    keep(found, sampling);
+    apply_limits(found, sampling);
     pick(found, random)
 }
 
 /// Keeps those of the best tokens that can be sampled.
-fn keep(found: &mut Vec<Candidate>, sampling: &Sampling) {
+fn apply_limits(found: &mut Vec<Candidate>, sampling: &Sampling) {
     let best = found.first().map_or(0.0, |candidate| candidate.score);
     for candidate in found.iter_mut() {
         candidate.weight = weight(candidate.score, best, sampling.temperature);
@@ -69,8 +74,8 @@ fn keep(found: &mut Vec<Candidate>, sampling: &Sampling) {
         found.truncate(prefix(found, sampling.top_p * total));
     }
     if sampling.min_p > 0.0 {
-        let kept = found.iter().take_while(|candidate| candidate.weight >= sampling.min_p).count();
-        found.truncate(kept.max(1));
+        let likely = found.iter().take_while(|candidate| candidate.weight >= sampling.min_p).count();
+        found.truncate(likely.max(1));
     }
 }
 
@@ -100,7 +105,7 @@ pub(super) fn order(left: &Candidate, right: &Candidate) -> Ordering {
 /// The best `count` tokens in order. One pass that keeps few candidates: most scores are below the kept ones.
 fn best_tokens(scores: &[f32], count: usize, found: &mut Vec<Candidate>) {
     found.clear();
-    let room = count.saturating_mul(2).max(64);
+    let capacity = count.saturating_mul(2).max(64);
     let mut least = f32::NEG_INFINITY;
     for (index, block) in scores.chunks(BLOCK).enumerate() {
         if maximum(block) <= least {
@@ -110,7 +115,7 @@ fn best_tokens(scores: &[f32], count: usize, found: &mut Vec<Candidate>) {
             // On a tie, the earlier token wins.
             if score > least {
                 found.push(Candidate { token: (index * BLOCK + offset) as u32, score, weight: 0.0 });
-                if found.len() >= room && count > 0 {
+                if found.len() >= capacity && count > 0 {
                     found.select_nth_unstable_by(count - 1, order);
                     found.truncate(count);
                     least = found[count - 1].score;
@@ -143,7 +148,7 @@ mod tests {
     fn tokens(scores: &[f32], sampling: &Sampling) -> Vec<u32> {
         let mut found = Vec::new();
         best_tokens(scores, sampling.top_k, &mut found);
-        keep(&mut found, sampling);
+        apply_limits(&mut found, sampling);
         found.iter().map(|candidate| candidate.token).collect()
     }
 
@@ -199,7 +204,7 @@ mod tests {
         #[test]
         fn draws_are_candidates(scores in prop::collection::vec(-5.0f32..5.0, 1..50), seed: u32, top_k in 1usize..50) {
             let sampling = best_of(top_k.min(scores.len()));
-            let drawn = draw(&scores, &sampling, &mut MersenneTwister::new(seed), &mut whole::Room::default());
+            let drawn = draw(&scores, &sampling, &mut MersenneTwister::new(seed), &mut whole::DrawBuffers::default());
             prop_assert!(tokens(&scores, &sampling).contains(&drawn));
         }
     }
@@ -208,9 +213,9 @@ mod tests {
     fn draws_follow_the_probabilities() {
         let scores = [0.5f32, 0.3, 0.2].map(f32::ln);
         for top_k in [0, 3] {
-            let (mut random, mut room) = (MersenneTwister::new(7), whole::Room::default());
+            let (mut random, mut buffers) = (MersenneTwister::new(7), whole::DrawBuffers::default());
             let mut counts = [0; 3];
-            (0..10_000).for_each(|_| counts[draw(&scores, &best_of(top_k), &mut random, &mut room) as usize] += 1);
+            (0..10_000).for_each(|_| counts[draw(&scores, &best_of(top_k), &mut random, &mut buffers) as usize] += 1);
             for (count, share) in counts.into_iter().zip([0.5, 0.3, 0.2]) {
                 assert!((f64::from(count) / 10_000.0 - share).abs() < 0.02, "{counts:?}");
             }

@@ -20,7 +20,7 @@ const LEFT_OUT: usize = SLICES;
 
 /// Buffers that are reused between draws.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct DrawBuffers {
     pub found: Vec<Candidate>,
     slices: Vec<Slice>,
 }
@@ -37,36 +37,46 @@ const EMPTY: Slice = Slice { tokens: 0, least: f32::INFINITY, weight: 0.0 };
 
 /// The tokens that can be sampled.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct EligibleTokens {
     tokens: usize,
     weight: f64,
 }
 
 /// Samples a token.
-pub(super) fn draw(scores: &[f32], sampling: &Sampling, random: &mut MersenneTwister, room: &mut Room) -> u32 {
+pub(super) fn draw(
+    scores: &[f32],
+    sampling: &Sampling,
+    random: &mut MersenneTwister,
+    buffers: &mut DrawBuffers,
+) -> u32 {
     let best = maximum(scores);
     if !best.is_finite() {
         return select::best(scores);
     }
-    let (slicing, kept) = keep(scores, sampling, best, room);
-    if kept.tokens <= 1 {
+    let (slicing, eligible) = eligible_tokens(scores, sampling, best, buffers);
+    if eligible.tokens <= 1 {
         return select::best(scores);
     }
-    slicing.token_at(random.next_unit() * kept.weight, room)
+    slicing.token_at(random.next_unit() * eligible.weight, buffers)
 }
 
 /// Finds the tokens that can be sampled.
-fn keep<'a>(scores: &'a [f32], sampling: &Sampling, best: f32, room: &mut Room) -> (Slicing<'a>, Kept) {
+fn eligible_tokens<'a>(
+    scores: &'a [f32],
+    sampling: &Sampling,
+    best: f32,
+    buffers: &mut DrawBuffers,
+) -> (Slicing<'a>, EligibleTokens) {
     if sampling.is_nucleus() {
-        let slicing = Slicing::new(scores, sampling, best, nucleus_depth(sampling.top_p, scores.len()), room);
-        if let Some(kept) = slicing.nucleus(sampling.top_p, room) {
-            return (slicing, kept);
+        let slicing = Slicing::new(scores, sampling, best, nucleus_depth(sampling.top_p, scores.len()), buffers);
+        if let Some(eligible) = slicing.nucleus(sampling.top_p, buffers) {
+            return (slicing, eligible);
         }
     }
-    let slicing = Slicing::new(scores, sampling, best, LEAST, room);
-    let nucleus = if sampling.is_nucleus() { slicing.nucleus(sampling.top_p, room) } else { None };
-    let kept = nucleus.unwrap_or_else(|| slicing.all(room));
-    (slicing, kept)
+    let slicing = Slicing::new(scores, sampling, best, LEAST, buffers);
+    let nucleus = if sampling.is_nucleus() { slicing.nucleus(sampling.top_p, buffers) } else { None };
+    let eligible = nucleus.unwrap_or_else(|| slicing.all(buffers));
+    (slicing, eligible)
 }
 
 /// The largest depth below the best score, in temperatures, at which a nucleus can end. The best token alone weighs 1,
@@ -92,16 +102,16 @@ struct Slicing<'a> {
 
 impl<'a> Slicing<'a> {
     /// Divides the scores down to `depth` temperatures below the best.
-    fn new(scores: &'a [f32], sampling: &Sampling, best: f32, depth: f32, room: &mut Room) -> Slicing<'a> {
+    fn new(scores: &'a [f32], sampling: &Sampling, best: f32, depth: f32, buffers: &mut DrawBuffers) -> Slicing<'a> {
         let &Sampling { temperature, min_p, .. } = sampling;
         let depth = if min_p > 0.0 { depth.max(min_p.ln() - 0.01) } else { depth };
         let floor = (best + depth * temperature).max(f32::MIN);
         let range = best - lowest_from(scores, floor);
         let slices_per_score = ((SLICES - 1) as f32 / range).min(1e30);
         let slicing = Slicing { scores, best, temperature, floor, min_p, slices_per_score };
-        room.slices.clear();
-        room.slices.resize(LEFT_OUT + BLOCK, EMPTY);
-        slicing.count(&mut room.slices);
+        buffers.slices.clear();
+        buffers.slices.resize(LEFT_OUT + BLOCK, EMPTY);
+        slicing.count(&mut buffers.slices);
         slicing
     }
 
@@ -153,11 +163,11 @@ impl<'a> Slicing<'a> {
     }
 
     /// All tokens in the slices.
-    fn all(&self, room: &Room) -> Kept {
-        let kept = Kept { tokens: 0, weight: 0.0 };
-        room.slices[..SLICES].iter().fold(kept, |kept, slice| Kept {
-            tokens: kept.tokens + slice.tokens as usize,
-            weight: kept.weight + slice.weight,
+    fn all(&self, buffers: &DrawBuffers) -> EligibleTokens {
+        let eligible = EligibleTokens { tokens: 0, weight: 0.0 };
+        buffers.slices[..SLICES].iter().fold(eligible, |eligible, slice| EligibleTokens {
+            tokens: eligible.tokens + slice.tokens as usize,
+            weight: eligible.weight + slice.weight,
         })
     }
 
@@ -166,7 +176,7 @@ impl<'a> Slicing<'a> {
     /// Matches ONNX Runtime GenAI, so that seeded texts are equal. The weight of the remaining tokens is bounded by the
     /// last weight seen, which keeps a few more tokens than necessary. An end at exactly 16, 64, 256, ... tokens is not
     /// accepted.
-    fn nucleus(&self, share: f32, room: &mut Room) -> Option<Kept> {
+    fn nucleus(&self, share: f32, buffers: &mut DrawBuffers) -> Option<EligibleTokens> {
         let all = self.scores.len();
         let is_enough = |reached: f64, tokens: usize, last: f32| {
             let (reached, tail) = (reached as f32, (all - tokens) as f32 * last);
@@ -175,38 +185,44 @@ impl<'a> Slicing<'a> {
         let is_border = |tokens: usize| {
             tokens < all && tokens >= 16 && tokens.is_power_of_two() && tokens.trailing_zeros().is_multiple_of(2)
         };
-        let mut kept = Kept { tokens: 0, weight: 0.0 };
+        let mut eligible = EligibleTokens { tokens: 0, weight: 0.0 };
         for index in 0..SLICES {
-            let slice = room.slices[index];
-            let end = Kept { tokens: kept.tokens + slice.tokens as usize, weight: kept.weight + slice.weight };
+            let slice = buffers.slices[index];
+            let end = EligibleTokens {
+                tokens: eligible.tokens + slice.tokens as usize,
+                weight: eligible.weight + slice.weight,
+            };
             if slice.tokens > 0 && is_enough(end.weight, end.tokens, slice.least) {
-                self.sort(index, &mut room.found);
-                for candidate in &room.found {
-                    kept = Kept { tokens: kept.tokens + 1, weight: kept.weight + f64::from(candidate.weight) };
-                    if is_enough(kept.weight, kept.tokens, candidate.weight) && !is_border(kept.tokens) {
-                        return Some(kept);
+                self.sort(index, &mut buffers.found);
+                for candidate in &buffers.found {
+                    eligible = EligibleTokens {
+                        tokens: eligible.tokens + 1,
+                        weight: eligible.weight + f64::from(candidate.weight),
+                    };
+                    if is_enough(eligible.weight, eligible.tokens, candidate.weight) && !is_border(eligible.tokens) {
+                        return Some(eligible);
                     }
                 }
             }
-            kept = end;
+            eligible = end;
         }
         None
     }
 
     /// The token at which the cumulative weight, best first, reaches `wanted`.
-    fn token_at(&self, wanted: f64, room: &mut Room) -> u32 {
+    fn token_at(&self, wanted: f64, buffers: &mut DrawBuffers) -> u32 {
         let mut reached = 0.0;
         for index in 0..SLICES {
-            let slice = room.slices[index];
+            let slice = buffers.slices[index];
             if slice.tokens > 0 && reached + slice.weight >= wanted {
-                self.sort(index, &mut room.found);
-                for candidate in &room.found {
+                self.sort(index, &mut buffers.found);
+                for candidate in &buffers.found {
                     reached += f64::from(candidate.weight);
                     if reached >= wanted {
                         return candidate.token;
                     }
                 }
-                return room.found.last().map_or(0, |candidate| candidate.token);
+                return buffers.found.last().map_or(0, |candidate| candidate.token);
             }
             reached += slice.weight;
         }
@@ -251,20 +267,20 @@ mod tests {
         }
 
         /// How many tokens can be sampled, if sums may be off by a factor.
-        fn kept(&self, sampling: &Sampling, slack: f64) -> usize {
+        fn eligible(&self, sampling: &Sampling, slack: f64) -> usize {
             let all = self.tokens.len();
-            let (mut reached, mut kept) = (0.0, all);
+            let (mut reached, mut eligible) = (0.0, all);
             for (index, weight) in self.weights.iter().enumerate().filter(|_| sampling.is_nucleus()) {
                 reached += weight;
                 let tail = (all - 1 - index) as f64 * weight;
                 let border = [16, 64, 256, 1024, 4096].contains(&(index + 1)) && index + 1 < all;
                 if reached * slack >= f64::from(sampling.top_p) * (reached + tail) && !border {
-                    kept = index + 1;
+                    eligible = index + 1;
                     break;
                 }
             }
             let likely = self.weights.iter().take_while(|&&weight| weight * slack >= f64::from(sampling.min_p)).count();
-            kept.min(likely.max(1))
+            eligible.min(likely.max(1))
         }
     }
 
@@ -305,23 +321,23 @@ mod tests {
         ) {
             let sampling = Sampling { do_sample: true, temperature, top_p, min_p, ..Sampling::default() };
             let best = maximum(&scores);
-            let mut room = Room::default();
-            let (slicing, kept) = keep(&scores, &sampling, best, &mut room);
+            let mut buffers = DrawBuffers::default();
+            let (slicing, eligible) = eligible_tokens(&scores, &sampling, best, &mut buffers);
             let naive = Naive::new(&scores, temperature);
             // Tokens without weight are never sampled, so it does not matter whether they are counted.
             let weighty = naive.weights.iter().filter(|&&weight| weight > f64::from(LEAST).exp()).count();
-            let least = naive.kept(&sampling, 1.0 + 1e-5).min(weighty);
-            let most = naive.kept(&sampling, 1.0 - 1e-5);
+            let least = naive.eligible(&sampling, 1.0 + 1e-5).min(weighty);
+            let most = naive.eligible(&sampling, 1.0 - 1e-5);
             // The slack moves the bounds of top-p and min-p in opposite directions.
             let (least, most) = (least.min(most), least.max(most));
-            prop_assert!((least..=most).contains(&kept.tokens), "{} of {least} to {most}", kept.tokens);
+            prop_assert!((least..=most).contains(&eligible.tokens), "{} of {least} to {most}", eligible.tokens);
 
-            let wanted = unit * kept.weight;
-            let token = slicing.token_at(wanted, &mut room);
+            let wanted = unit * eligible.weight;
+            let token = slicing.token_at(wanted, &mut buffers);
             let place = naive.tokens.iter().position(|&other| other == token).unwrap();
             let before: f64 = naive.weights[..place].iter().sum();
-            let (slack, after) = (1e-6 * kept.weight, before + naive.weights[place]);
-            prop_assert!(place < kept.tokens, "{place} of {}", kept.tokens);
+            let (slack, after) = (1e-6 * eligible.weight, before + naive.weights[place]);
+            prop_assert!(place < eligible.tokens, "{place} of {}", eligible.tokens);
             prop_assert!((before - slack..=after + slack).contains(&wanted), "{before} < {wanted} <= {after}");
         }
     }
@@ -330,8 +346,8 @@ mod tests {
     fn scores_without_an_order_give_a_token_all_the_same() {
         for (top_k, top_p) in [(0, 0.9), (0, 1.0), (2, 0.9), (2, 1.0)] {
             let sampling = Sampling { do_sample: true, top_k, top_p, ..Sampling::default() };
-            let (mut random, mut room) = (MersenneTwister::new(1), Room::default());
-            let mut drawn = |scores: &[f32]| select::draw(scores, &sampling, &mut random, &mut room);
+            let (mut random, mut buffers) = (MersenneTwister::new(1), DrawBuffers::default());
+            let mut drawn = |scores: &[f32]| select::draw(scores, &sampling, &mut random, &mut buffers);
             assert_eq!(drawn(&[f32::NAN, f32::NAN]), 0);
             assert_eq!(drawn(&[f32::NAN, -3.0, f32::NAN]), 1);
             assert_eq!(drawn(&[f32::NEG_INFINITY; 3]), 0);
@@ -344,7 +360,7 @@ mod tests {
     #[test]
     fn a_temperature_near_nothing_takes_the_best() {
         let sampling = Sampling { do_sample: true, temperature: 1e-30, ..Sampling::default() };
-        let (mut random, mut room) = (MersenneTwister::new(1), Room::default());
-        assert_eq!(draw(&[1.0, 1.5, 1.4999999], &sampling, &mut random, &mut room), 1);
+        let (mut random, mut buffers) = (MersenneTwister::new(1), DrawBuffers::default());
+        assert_eq!(draw(&[1.0, 1.5, 1.4999999], &sampling, &mut random, &mut buffers), 1);
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn to_json(meter: &Meter, value: &Value, options: &Kwargs) -> Result<
     options.assert_all_used()?;
     let failed = |error: serde_json::Error| minijinja::Error::new(ErrorKind::BadSerialization, error.to_string());
     meter.structure(value)?;
-    let mut written = Paid { meter, bytes: Vec::new() };
+    let mut written = MeteredBuffer { meter, bytes: Vec::new() };
     match indent {
         Some(width) => {
             meter.memory(width as u64)?;
@@ -32,12 +32,12 @@ pub(super) fn to_json(meter: &Meter, value: &Value, options: &Kwargs) -> Result<
 }
 
 /// A buffer that counts memory as it is written.
-struct Paid<'a> {
+struct MeteredBuffer<'a> {
     meter: &'a Meter,
     bytes: Vec<u8>,
 }
 
-impl Write for Paid<'_> {
+impl Write for MeteredBuffer<'_> {
     fn write(&mut self, part: &[u8]) -> io::Result<usize> {
         // Counted twice, because the text is copied when it is complete.
         self.meter.memory(2 * part.len() as u64).map_err(io::Error::other)?;

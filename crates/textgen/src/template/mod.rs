@@ -34,10 +34,10 @@ const NAME: &str = "chat";
 const LARGEST: usize = largest::TEMPLATE as usize;
 
 /// The most tokens in one tag: consecutive operators become nested.
-const LONGEST_TAG: usize = 8192;
+const MAX_TAG_WORDS: usize = 8192;
 
 /// The most `elif` branches: each is nested in the previous one.
-const MOST_BRANCHES: usize = 1024;
+const MAX_BRANCHES: usize = 1024;
 
 /// Stack size in bytes for parsing and rendering, sufficient for both limits above.
 const STACK: usize = 64 << 20;
@@ -193,12 +193,12 @@ fn render(text: &str, meter: &Arc<Meter>, context: Value) -> Result<String, mini
     })
 }
 
-type Program<'a> = (Instructions<'a>, BTreeMap<&'a str, Instructions<'a>>);
+type CompiledTemplate<'a> = (Instructions<'a>, BTreeMap<&'a str, Instructions<'a>>);
 
 /// Compiles a template and passes it to `then`, because it borrows the text.
 fn compiled<T>(
     text: &str,
-    then: impl FnOnce(Program<'_>) -> Result<T, minijinja::Error>,
+    then: impl FnOnce(CompiledTemplate<'_>) -> Result<T, minijinja::Error>,
 ) -> Result<T, minijinja::Error> {
     // The same settings as in the transformers library, for which templates are written.
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
@@ -223,9 +223,9 @@ fn check_nesting(text: &str, syntax: &SyntaxConfig) -> Result<(), minijinja::Err
             Token::Ident("elif") => branches += 1,
             _ => length += 1,
         }
-        let problem = match (length > LONGEST_TAG, branches > MOST_BRANCHES) {
-            (true, _) => format!("a tag has more than {LONGEST_TAG} words"),
-            (_, true) => format!("there are more than {MOST_BRANCHES} elif"),
+        let problem = match (length > MAX_TAG_WORDS, branches > MAX_BRANCHES) {
+            (true, _) => format!("a tag has more than {MAX_TAG_WORDS} words"),
+            (_, true) => format!("there are more than {MAX_BRANCHES} elif"),
             _ => continue,
         };
         return Err(minijinja::Error::new(ErrorKind::SyntaxError, problem));
