@@ -48,13 +48,13 @@ impl ExternalFiles {
         Ok(part.and_then(|part| Tensor::lent(dtype, &shape, Box::new(part))))
     }
 
-    fn part(&mut self, place: &ExternalData) -> Option<Part> {
+    fn part(&mut self, place: &ExternalData) -> Option<MappedRange> {
         let is_below = place.path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         let file = self.folder.as_ref().filter(|_| is_below)?.join(&place.path);
         let map = self.maps.entry(file).or_insert_with_key(|file| map(file)).clone()?;
         let start = usize::try_from(place.offset).ok()?;
         let range = start..start.checked_add(place.bytes)?;
-        (range.end <= map.len()).then_some(Part { map, range })
+        (range.end <= map.len()).then_some(MappedRange { map, range })
     }
 }
 
@@ -70,12 +70,12 @@ fn map(file: &Path) -> Option<Arc<Mmap>> {
 }
 
 /// A part of a mapped file.
-struct Part {
+struct MappedRange {
     map: Arc<Mmap>,
     range: Range<usize>,
 }
 
-impl AsRef<[u8]> for Part {
+impl AsRef<[u8]> for MappedRange {
     fn as_ref(&self) -> &[u8] {
         &self.map[self.range.clone()]
     }

@@ -14,7 +14,7 @@ use ort_ep::{
     view::{KernelContext, Tensor, TensorMut},
 };
 
-use crate::{partition::PerValue, runs::Place, status};
+use crate::{partition::PerValue, status};
 
 /// The stream of a call.
 pub(crate) fn stream<'a>(context: &'a KernelContext<'_>) -> Result<Option<RawStream<'a>>> {
@@ -38,7 +38,7 @@ pub(crate) fn begin_capture(device: &hip::Device, stream: RawStream<'static>) ->
 }
 
 /// The bytes of an input whose value determines shapes. The caller has already synchronised the call's stream.
-pub(crate) fn value<'a>(tensor: &Tensor<'a>, place: &Place<'_>) -> Result<Cow<'a, [u8]>> {
+pub(crate) fn value<'a>(tensor: &Tensor<'a>, order: Order<'_>) -> Result<Cow<'a, [u8]>> {
     let bytes = tensor.size_bytes()?;
     if bytes == 0 {
         return Ok(Cow::Borrowed(&[]));
@@ -47,14 +47,14 @@ pub(crate) fn value<'a>(tensor: &Tensor<'a>, place: &Place<'_>) -> Result<Cow<'a
     if address.is_null() {
         return Err(Error::invalid_argument("an input has no address"));
     }
-    match place {
-        Place::Stream(device, stream) if !is_readable(device, tensor) => {
+    match order {
+        Order::Stream { device, stream, .. } if !is_readable(device, tensor) => {
             let mut copy = vec![0; bytes];
             // SAFETY: ONNX Runtime keeps inputs alive for the run. The copy has the same size and lives until the wait
             // is over.
             let copied =
-                unsafe { device.copy_raw_async(copy.as_mut_ptr(), address, bytes, CopyKind::DeviceToHost, *stream) };
-            let done = copied.and_then(|()| device.stream_synchronize(*stream));
+                unsafe { device.copy_raw_async(copy.as_mut_ptr(), address, bytes, CopyKind::DeviceToHost, stream) };
+            let done = copied.and_then(|()| device.stream_synchronize(stream));
             done.map_err(|error| status::of_driver(&error))?;
             Ok(Cow::Owned(copy))
         }

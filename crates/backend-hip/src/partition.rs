@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use exec::{CompiledPartition, Input, Observer, Peak, RunBy};
+use exec::{CompiledPartition, Input, Observer, Order, Peak, RunBy};
 use graph::{Graph, Step};
 use ort_ep::{
     Error, Partition, Result,
@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::{
     ffi,
     profile::{Profiles, Recorder},
-    runs::{Place, Runs},
+    runs::Runs,
     status,
     timed::{TimedRun, TimedRuns},
 };
@@ -58,14 +58,14 @@ impl DevicePartition {
     }
 
     /// Makes input values that determine shapes readable by the host.
-    fn settle(&self, place: &Place<'_>) -> Result<()> {
-        match place {
+    fn settle(&self, order: Order<'_>) -> Result<()> {
+        match order {
             _ if !self.reads_values => Ok(()),
-            Place::Here => Ok(()),
-            Place::Stream(device, stream) => {
-                device.stream_synchronize(*stream).map_err(|error| status::of_driver(&error))
+            Order::Now => Ok(()),
+            Order::Stream { device, stream, .. } => {
+                device.stream_synchronize(stream).map_err(|error| status::of_driver(&error))
             }
-            Place::Capture(_) => {
+            Order::Record(_) => {
                 let graph = self.compiled.graph();
                 let mut inputs = graph.inputs().iter().enumerate();
                 let named = inputs.find(|(at, _)| self.compiled.needs_value(*at)).map(|(_, id)| &graph.value(*id).name);
@@ -89,8 +89,9 @@ impl DevicePartition {
 
 impl Partition for DevicePartition {
     fn compute(&self, context: &KernelContext<'_>) -> Result<()> {
-        let place = self.runs.place(context)?;
-        self.settle(&place)?;
+        let capture = self.runs.capture(context)?;
+        let order = self.runs.order(context, capture.as_deref())?;
+        self.settle(order)?;
         let tensors = self.inputs(context)?;
         let mut shapes: PerValue<graph::Shape> = SmallVec::with_capacity(tensors.len());
         for tensor in &tensors {
@@ -99,7 +100,7 @@ impl Partition for DevicePartition {
         }
         let mut values: PerValue<Option<Cow<'_, [u8]>>> = SmallVec::with_capacity(tensors.len());
         for (at, tensor) in tensors.iter().enumerate() {
-            values.push(self.compiled.needs_value(at).then(|| ffi::value(tensor, &place)).transpose()?);
+            values.push(self.compiled.needs_value(at).then(|| ffi::value(tensor, order)).transpose()?);
         }
         let inputs = shapes.iter().zip(&values).map(|(shape, value)| Input { shape, value: value.as_deref() });
         let inputs: PerValue<Input<'_>> = inputs.collect();
@@ -110,16 +111,15 @@ impl Partition for DevicePartition {
             let made = context.output(at, &shape)?;
             outputs.push(made.ok_or_else(|| Error::invalid_argument(format!("output {at} is not wanted")))?);
         }
-        let mut run = |place: &Place<'_>| {
-            let order = self.runs.order(place);
-            ffi::run(prepared.clone(), &tensors, &mut outputs, context, self.observer(), order)
-        };
-        match run(&place) {
+        let mut run =
+            |order: Order<'_>| ffi::run(prepared.clone(), &tensors, &mut outputs, context, self.observer(), order);
+        match run(order) {
             Err(error) if self.runs.abandon_interrupted() => {
                 let error = error.message();
                 tracing::debug!(target: "amdgpu_ep::run", error, "a capture was interrupted, so the run is not captured");
-                drop(place);
-                run(&self.runs.place(context)?)
+                drop(capture);
+                let capture = self.runs.capture(context)?;
+                run(self.runs.order(context, capture.as_deref())?)
             }
             done => done,
         }

@@ -17,7 +17,7 @@ use ort_ep::{EventCategory, Profiler, Profiling, ProfilingEvent, ProfilingEventV
 use crate::timed;
 
 /// The same limit as in ONNX Runtime's own profiler.
-const MOST_EVENTS: usize = 1_000_000;
+const MAX_EVENTS: usize = 1_000_000;
 
 /// The profilers of a session.
 #[derive(Clone, Default)]
@@ -91,7 +91,7 @@ impl Recorder {
     pub fn add(&self, graph: &Graph, step: &Step, by: RunBy<'_>, start: Instant, took: Duration, peak: Option<Peak>) {
         let mut recording = self.lock();
         let Some((zero, offset_ns)) = recording.began else { return };
-        if recording.events.len() >= MOST_EVENTS {
+        if recording.events.len() >= MAX_EVENTS {
             return;
         }
         let node = graph.nodes().get(step.node as usize);
@@ -173,8 +173,8 @@ impl Profiler for StepProfiler {
         self.open.change(|spans| spans.retain(|span| !self.is_own(span)));
         let mut recording = self.recorder.lock();
         recording.began = None;
-        if recording.events.len() >= MOST_EVENTS {
-            tracing::warn!(target: "amdgpu_ep::run", "the profile has only the first {MOST_EVENTS} steps");
+        if recording.events.len() >= MAX_EVENTS {
+            tracing::warn!(target: "amdgpu_ep::run", "the profile has only the first {MAX_EVENTS} steps");
         }
         Ok(std::mem::take(&mut recording.events))
     }

@@ -33,16 +33,6 @@ struct OpenRun {
     recording: Option<Recording>,
 }
 
-/// Where a call's work runs.
-pub(crate) enum Place<'a> {
-    /// Immediately, on the calling thread.
-    Here,
-    /// Queued on a stream.
-    Stream(&'a hip::Device, RawStream<'a>),
-    /// Recorded into a capture.
-    Capture(Arc<Capture>),
-}
-
 impl Runs {
     /// The runs of a session on a device of the driver. `captures` enables graph capture.
     pub fn new(kind: DriverKind, ordinal: usize, captures: bool) -> Self {
@@ -97,23 +87,31 @@ impl Runs {
         failure.map_or(Ok(()), |error| Err(status::of(&error)))
     }
 
-    /// Where the work of a call runs.
-    pub fn place<'a>(&'a self, context: &'a KernelContext<'_>) -> Result<Place<'a>> {
-        let stream = ffi::stream(context)?;
-        if self.captures.is_some() {
-            let thread = ThreadId::current();
-            let mut open = self.lock();
-            let run = open.iter_mut().find(|run| run.thread == thread);
-            if let Some(recording) = run.and_then(|run| run.recording.as_mut())
-                && let Some(capture) = recording.enter(stream)?
-            {
-                return Ok(Place::Capture(capture));
-            }
+    /// The capture that records a call's work, if its run is being captured.
+    pub fn capture(&self, context: &KernelContext<'_>) -> Result<Option<Arc<Capture>>> {
+        if self.captures.is_none() {
+            return Ok(None);
         }
-        match stream {
-            Some(stream) => Ok(Place::Stream(self.device()?, stream)),
-            None => Ok(Place::Here),
+        let (thread, stream) = (ThreadId::current(), ffi::stream(context)?);
+        let mut open = self.lock();
+        let run = open.iter_mut().find(|run| run.thread == thread);
+        match run.and_then(|run| run.recording.as_mut()) {
+            Some(recording) => recording.enter(stream),
+            None => Ok(None),
         }
+    }
+
+    /// When the work of a call runs; `capture` is what [`capture`](Self::capture) returned for it.
+    pub fn order<'a>(&'a self, context: &'a KernelContext<'_>, capture: Option<&'a Capture>) -> Result<Order<'a>> {
+        Ok(match (capture, ffi::stream(context)?) {
+            (Some(capture), _) => Order::Record(capture),
+            (None, Some(stream)) => self.in_stream(self.device()?, stream),
+            (None, None) => Order::Now,
+        })
+    }
+
+    fn in_stream<'a>(&'a self, device: &'a hip::Device, stream: RawStream<'a>) -> Order<'a> {
+        Order::Stream { device, stream, ledger: &self.ledger }
     }
 
     /// Turns this thread's run into a normal one if its recording was interrupted.
@@ -122,15 +120,6 @@ impl Runs {
         let mut open = self.lock();
         let run = open.iter_mut().find(|run| run.thread == thread);
         run.and_then(|run| run.recording.as_mut()).is_some_and(Recording::abandon_interrupted)
-    }
-
-    /// The engine's `Order` for a place.
-    pub fn order<'a>(&'a self, place: &'a Place<'a>) -> Order<'a> {
-        match place {
-            Place::Here => Order::Now,
-            Place::Stream(device, stream) => Order::Stream { device, stream: *stream, ledger: &self.ledger },
-            Place::Capture(capture) => Order::Record(capture),
-        }
     }
 
     /// The driver's device.
@@ -210,12 +199,12 @@ mod tests {
         }
 
         #[allow(unsafe_code, reason = "the test plays ONNX Runtime")]
-        fn queue(&mut self, runs: &Runs, place: &Place<'_>) {
+        fn queue(&mut self, order: Order<'_>) {
             let inputs = self.given.each_ref().map(|tensor| tensor.bytes().as_ptr());
             let outputs = [self.out.as_mut_ptr().cast()];
             let run = Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None };
             // SAFETY: the tensors have the planned shapes and sizes, and the test keeps them until the work is done.
-            unsafe { self.prepared.clone().run(run, runs.order(place)) }.unwrap();
+            unsafe { self.prepared.clone().run(run, order) }.unwrap();
         }
     }
 
@@ -243,7 +232,7 @@ mod tests {
         let mut work = Failing::new();
         let here = ThreadId::current();
         runs.lock().push(OpenRun { thread: here, recording: None });
-        work.queue(&runs, &Place::Stream(device, stream.raw()));
+        work.queue(runs.in_stream(device, stream.raw()));
         // Meanwhile a run on another thread ends without waiting. The failure does not concern it.
         thread::scope(|scope| {
             let other = || {
@@ -269,7 +258,7 @@ mod tests {
         let (release, holder) = hold(&stream);
         let mut work = Failing::new();
         thread::scope(|scope| {
-            scope.spawn(|| work.queue(&runs, &Place::Stream(device, stream.raw())));
+            scope.spawn(|| work.queue(runs.in_stream(device, stream.raw())));
         });
         drop(release);
         runs.wait();
