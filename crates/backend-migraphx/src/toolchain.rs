@@ -72,7 +72,7 @@ impl Toolchain {
             Some(cache) => cache.fetch(&self.key(model, &shapes), &job)?,
             None => (job.make()?, Origin::Compiled),
         };
-        if origin == Origin::Kept {
+        if origin == Origin::Cached {
             tracing::info!(target: "amdgpu_ep::compile", "loaded the compiled program for {} from the cache", job.describe());
         }
         check_outputs(model, &program)?;

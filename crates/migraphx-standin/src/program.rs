@@ -41,7 +41,7 @@ unsafe impl Send for Address {}
 unsafe impl Sync for Address {}
 
 /// Where an output is after a run.
-pub enum Place {
+pub enum OutputLocation {
     /// In the input that it returns unchanged.
     Input(String),
     /// In the parameter with this name.
@@ -85,7 +85,7 @@ impl Program {
         let mut parameters: BTreeMap<String, Shape> =
             inputs.map(|input| (input.name.clone(), Shape::packed(input.element, &input.dims))).collect();
         for (index, shape) in self.outputs()?.into_iter().enumerate() {
-            if let Place::Parameter(name) = self.place(index) {
+            if let OutputLocation::Parameter(name) = self.output_location(index) {
                 parameters.insert(name, shape);
             }
         }
@@ -96,14 +96,14 @@ impl Program {
     }
 
     /// Where an output is written.
-    pub fn place(&self, index: usize) -> Place {
+    pub fn output_location(&self, index: usize) -> OutputLocation {
         if self.target != Some(Target::Gpu) {
-            return Place::Own;
+            return OutputLocation::Own;
         }
         match self.graph.outputs.get(index).and_then(|output| compute::alias(&self.graph, output)) {
-            Some(input) => Place::Input(input.to_owned()),
-            None if index < 10 => Place::Parameter(format!("main:#output_{index}")),
-            None => Place::Parameter(format!("main:#output_:{index:05}")),
+            Some(input) => OutputLocation::Input(input.to_owned()),
+            None if index < 10 => OutputLocation::Parameter(format!("main:#output_{index}")),
+            None => OutputLocation::Parameter(format!("main:#output_:{index:05}")),
         }
     }
 
@@ -161,7 +161,7 @@ impl Program {
         let mut outputs = Vec::new();
         for (index, name) in self.graph.outputs.iter().enumerate() {
             let value = values.get(name).ok_or_else(|| format!("nothing computes the output {name}"))?;
-            if let Place::Parameter(parameter) = self.place(index) {
+            if let OutputLocation::Parameter(parameter) = self.output_location(index) {
                 let address = addresses.get(&parameter).ok_or_else(|| format!("Parameter not found: {parameter}"))?;
                 // SAFETY: as above.
                 unsafe { std::ptr::copy_nonoverlapping(value.bytes.as_ptr(), address.0, value.bytes.len()) };

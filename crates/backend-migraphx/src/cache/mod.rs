@@ -40,7 +40,7 @@ pub(crate) enum Origin {
     /// It was compiled just now.
     Compiled,
     /// It was loaded from the cache.
-    Kept,
+    Cached,
 }
 
 /// How programs are loaded, compiled and saved.
@@ -71,10 +71,10 @@ impl Cache {
             match Folder::open(&self.folder) {
                 Ok(Some(folder)) => {
                     if let Some(program) = find(&folder, key, programs) {
-                        return Ok((program, Origin::Kept));
+                        return Ok((program, Origin::Cached));
                     }
                 }
-                Err(error) if error.is_refusal() => tell(&error),
+                Err(error) if error.is_refusal() => warn_once(&error),
                 // The folder is created below, where system errors are reported.
                 Ok(None) | Err(_) => {}
             }
@@ -85,7 +85,7 @@ impl Cache {
         let (folder, lock) = match self.lock(key) {
             Ok(locked) => locked,
             Err(error) => {
-                tell(&error);
+                warn_once(&error);
                 return Ok((programs.make()?, Origin::Compiled));
             }
         };
@@ -93,10 +93,10 @@ impl Cache {
         if self.load
             && let Some(program) = find(&folder, key, programs)
         {
-            return Ok((program, Origin::Kept));
+            return Ok((program, Origin::Cached));
         }
         let program = programs.make()?;
-        if let Err(reason) = self.keep(&folder, key, &program, programs) {
+        if let Err(reason) = self.store(&folder, key, &program, programs) {
             let folder = self.folder.display();
             tracing::warn!(target: "amdgpu_ep::compile", "could not cache a program in {folder}: {reason}");
         }
@@ -119,7 +119,7 @@ impl Cache {
     }
 
     /// Writes an entry. The caller holds the key's lock.
-    fn keep<P: Programs>(&self, folder: &Folder, key: &Key, program: &P::Program, programs: &P) -> Result<(), String> {
+    fn store<P: Programs>(&self, folder: &Folder, key: &Key, program: &P::Program, programs: &P) -> Result<(), String> {
         let save = |file: &Path| programs.save(program, file).map_err(|error| error.to_string());
         let name = |file: &File| Ok(format!("{key}-{}.{EXTENSION}", disk_cache::digest(file)?));
         let name = folder.replace_by(key.as_str(), save, name)?;
@@ -153,7 +153,7 @@ fn find<P: Programs>(folder: &Folder, key: &Key, programs: &P) -> Option<P::Prog
             Err(error) => error.to_string(),
         };
         let shown = file.display();
-        tracing::warn!(target: "amdgpu_ep::compile", "the kept program {shown} can't be used and is replaced: {reason}");
+        tracing::warn!(target: "amdgpu_ep::compile", "the cached program {shown} can't be used and is replaced: {reason}");
         let _ = fs::remove_file(&file);
     }
     None
@@ -191,7 +191,7 @@ fn remove_lock(folder: &Folder, name: &str) {
     }
 }
 
-fn tell(error: &CacheError) {
+fn warn_once(error: &CacheError) {
     if error.is_news() {
         tracing::warn!(target: "amdgpu_ep::compile", "compiled programs are not cached: {error}");
     }

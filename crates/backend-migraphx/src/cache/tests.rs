@@ -70,7 +70,7 @@ fn a_program_is_made_once() {
     let folder = tempfile::tempdir().unwrap();
     let (cache, texts) = (cache(&folder.path().join("below/it")), Texts::new("program a"));
     assert_eq!(cache.fetch(&key("a"), &texts).unwrap(), ("program a".to_owned(), Origin::Compiled));
-    assert_eq!(cache.fetch(&key("a"), &texts).unwrap(), ("program a".to_owned(), Origin::Kept));
+    assert_eq!(cache.fetch(&key("a"), &texts).unwrap(), ("program a".to_owned(), Origin::Cached));
     assert_eq!(cache.fetch(&key("b"), &texts).unwrap().1, Origin::Compiled);
     assert_eq!(texts.made.get(), 2);
 }
@@ -102,10 +102,10 @@ fn switches_stop_loading_and_saving() {
     with(false, true).fetch(&key("a"), &texts).unwrap();
     assert!(programs(folder.path()).is_empty());
     with(true, true).fetch(&key("a"), &texts).unwrap();
-    assert_eq!(with(false, true).fetch(&key("a"), &texts).unwrap().1, Origin::Kept);
+    assert_eq!(with(false, true).fetch(&key("a"), &texts).unwrap().1, Origin::Cached);
     let new = Texts::new("program new");
     assert_eq!(with(true, false).fetch(&key("a"), &new).unwrap().1, Origin::Compiled);
-    assert_eq!(with(true, true).fetch(&key("a"), &new).unwrap(), ("program new".to_owned(), Origin::Kept));
+    assert_eq!(with(true, true).fetch(&key("a"), &new).unwrap(), ("program new".to_owned(), Origin::Cached));
     assert_eq!(programs(folder.path()).len(), 1);
 }
 
@@ -135,7 +135,7 @@ fn a_folder_that_others_can_write_to_is_neither_read_nor_written() {
         assert_eq!(programs(folder.path()).len(), 1, "mode {mode:o}");
     }
     chmod(0o755);
-    assert_eq!(cache.fetch(&key("a"), &texts).unwrap().1, Origin::Kept);
+    assert_eq!(cache.fetch(&key("a"), &texts).unwrap().1, Origin::Cached);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn the_programs_unused_for_longest_make_room() {
         File::options().append(true).open(entry).unwrap().set_modified(old - Duration::from_secs(age)).unwrap();
     }
     // Using the older entry makes it the most recently used.
-    assert_eq!(cache.fetch(&key("a"), &texts).unwrap().1, Origin::Kept);
+    assert_eq!(cache.fetch(&key("a"), &texts).unwrap().1, Origin::Cached);
     cache.fetch(&key("c"), &texts).unwrap();
     let kept = |name| !kept_as(&cache, name).is_empty();
     assert!(kept("a") && !kept("b") && kept("c"));

@@ -10,7 +10,7 @@ use crate::element::Shape;
 use crate::handles::{Handle, free, give, of, of_mut};
 use crate::hip_stream::HostDriver;
 use crate::model::Tensor;
-use crate::program::{Address, Place, Program, Target};
+use crate::program::{Address, OutputLocation, Program, Target};
 
 /// Parameters by name.
 #[derive(Clone, Default)]
@@ -34,9 +34,9 @@ impl Bound {
 fn returned(program: &Program, addresses: &BTreeMap<String, Address>, values: &[Tensor]) -> Result<Arguments, String> {
     let mut arguments = Vec::new();
     for (index, shape) in program.outputs()?.into_iter().enumerate() {
-        let bound = match program.place(index) {
-            Place::Input(name) | Place::Parameter(name) => addresses.get(&name),
-            Place::Own => None,
+        let bound = match program.output_location(index) {
+            OutputLocation::Input(name) | OutputLocation::Parameter(name) => addresses.get(&name),
+            OutputLocation::Own => None,
         };
         arguments.push(match bound {
             Some(address) => Argument { shape, address: address.0, own: None },
