@@ -21,7 +21,7 @@ pub enum Table {
     /// Fail if it is out of date.
     Check,
     /// Fail if fewer tests run on the device than it records.
-    Hold,
+    CheckCount,
 }
 
 /// Runs the node tests of the operators in `only` (all when empty) and returns a one-line summary. With `only`, the
@@ -62,12 +62,12 @@ fn compare(workspace: &Workspace, report: &Report, table: Table) -> Result<()> {
             bail!("{TABLE} is not what the node tests give\n  help: cargo xtask conformance");
         }
         Table::Check => {}
-        Table::Hold => hold(&written()?, report)?,
+        Table::CheckCount => check_count(&written()?, report)?,
     }
     Ok(())
 }
 
-fn hold(written: &str, report: &Report) -> Result<()> {
+fn check_count(written: &str, report: &Report) -> Result<()> {
     let recorded = recorded_placed(written).with_context(|| format!("{TABLE} records no count of placed tests"))?;
     let placed = report.placed();
     if placed < recorded {
@@ -101,10 +101,10 @@ mod tests {
     fn fewer_placed_tests_than_recorded_is_an_error() {
         let report = Report::of(r#"[{"test": "test_abs", "domain": "", "op": "Abs", "verdict": "placed"}]"#).unwrap();
         let table = |placed: usize| report.render(&[], "1", "2").replace("**1** of", &format!("**{placed}** of"));
-        assert!(hold(&table(1), &report).is_ok());
-        assert!(hold(&table(0), &report).is_ok());
-        let error = hold(&table(2), &report).unwrap_err().to_string();
+        assert!(check_count(&table(1), &report).is_ok());
+        assert!(check_count(&table(0), &report).is_ok());
+        let error = check_count(&table(2), &report).unwrap_err().to_string();
         assert!(error.starts_with("1 node tests run entirely on the device, but docs/support.md records 2"), "{error}");
-        assert!(hold("no count", &report).is_err());
+        assert!(check_count("no count", &report).is_err());
     }
 }

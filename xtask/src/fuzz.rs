@@ -45,7 +45,7 @@ const TARGETS: [Target; 10] = [
 ];
 
 /// The time limit of a target in seconds, for busy machines.
-const MOST_SECONDS: u32 = 15;
+const MAX_SECONDS: u32 = 15;
 
 /// The number of output lines to repeat when a run fails.
 const TAIL_LINES: usize = 25;
@@ -124,7 +124,7 @@ fn fuzz(workspace: &Workspace, folder: &Path, program: &Path, corpus: &Path, tar
     command.current_dir(workspace.root()).arg(corpus).env("AMDGPU_EP_FUZZ_SEEDS", corpus);
     command.args([
         format!("-runs={runs}"),
-        format!("-max_total_time={MOST_SECONDS}"),
+        format!("-max_total_time={MAX_SECONDS}"),
         format!("-max_len={max_bytes}"),
         "-seed=1".to_owned(),
         "-timeout=20".to_owned(),

@@ -14,7 +14,7 @@ pub fn run<W: Sync, R: Send>(ordered: &[W], free: &[W], work: impl Fn(&W) -> R +
     let (next, done, texts) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(String::new()));
     let next_free = || free.get(next.fetch_add(1, Ordering::Relaxed));
     let end = |result| done.lock().unwrap_or_else(PoisonError::into_inner).push(result);
-    let tell = || {
+    let print_texts = || {
         let text = std::mem::take(&mut *texts.lock().unwrap_or_else(PoisonError::into_inner));
         if !text.is_empty() {
             output::say(text.trim_end());
@@ -24,7 +24,7 @@ pub fn run<W: Sync, R: Send>(ordered: &[W], free: &[W], work: impl Fn(&W) -> R +
         if !ordered.is_empty() {
             scope.spawn(|| {
                 while let Some(piece) = next_free() {
-                    let (result, text) = output::kept(|| work(piece));
+                    let (result, text) = output::captured(|| work(piece));
                     texts.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
                     end(result);
                 }
@@ -32,14 +32,14 @@ pub fn run<W: Sync, R: Send>(ordered: &[W], free: &[W], work: impl Fn(&W) -> R +
         }
         for piece in ordered {
             end(work(piece));
-            tell();
+            print_texts();
         }
         while let Some(piece) = next_free() {
             end(work(piece));
-            tell();
+            print_texts();
         }
     });
-    tell();
+    print_texts();
     done.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -52,7 +52,7 @@ mod tests {
     fn one_lane_keeps_its_order_and_the_other_runs_beside_it() {
         // Neither lane passes the barrier alone.
         let both = Barrier::new(2);
-        let (done, text) = output::kept(|| {
+        let (done, text) = output::captured(|| {
             run(&["one", "two", "three"], &["free", "last"], |&name| {
                 if matches!(name, "one" | "free") {
                     both.wait();

@@ -11,7 +11,7 @@ use crate::{output, shell};
 
 /// A crate's place in the architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum LayerRule {
     /// Below every layer: any crate may use it, and it uses none.
     Floor,
     /// May use every crate of a lower layer.
@@ -23,34 +23,34 @@ pub enum Place {
 }
 
 /// Every crate of `crates/` and its place.
-pub const TABLE: [(&str, Place); 26] = [
-    ("dylib", Place::Floor),
-    ("ort-ep-sys", Place::Layer(0)),
-    ("hip", Place::Layer(0)),
-    ("graph", Place::Layer(0)),
-    ("options", Place::Layer(0)),
-    ("disk-cache", Place::Layer(0)),
-    ("host-ops", Place::Layer(1)),
-    ("hipdnn", Place::Layer(1)),
-    ("ort-ep", Place::Layer(1)),
-    ("hip-host", Place::Layer(1)),
-    ("kernels", Place::Layer(2)),
-    ("hipdnn-abi", Place::Layer(2)),
-    ("hipdnn-linked", Place::Layer(2)),
-    ("hipdnn-host", Place::Layer(3)),
-    ("hipdnn-cudnn", Place::Layer(3)),
-    ("exec", Place::Layer(4)),
-    ("backend-hip", Place::Layer(5)),
-    ("backend-migraphx", Place::Layer(5)),
-    ("backend-directx", Place::Layer(5)),
-    ("backend-hipgpu", Place::Layer(5)),
-    ("umbrella", Place::Layer(6)),
+pub const TABLE: [(&str, LayerRule); 26] = [
+    ("dylib", LayerRule::Floor),
+    ("ort-ep-sys", LayerRule::Layer(0)),
+    ("hip", LayerRule::Layer(0)),
+    ("graph", LayerRule::Layer(0)),
+    ("options", LayerRule::Layer(0)),
+    ("disk-cache", LayerRule::Layer(0)),
+    ("host-ops", LayerRule::Layer(1)),
+    ("hipdnn", LayerRule::Layer(1)),
+    ("ort-ep", LayerRule::Layer(1)),
+    ("hip-host", LayerRule::Layer(1)),
+    ("kernels", LayerRule::Layer(2)),
+    ("hipdnn-abi", LayerRule::Layer(2)),
+    ("hipdnn-linked", LayerRule::Layer(2)),
+    ("hipdnn-host", LayerRule::Layer(3)),
+    ("hipdnn-cudnn", LayerRule::Layer(3)),
+    ("exec", LayerRule::Layer(4)),
+    ("backend-hip", LayerRule::Layer(5)),
+    ("backend-migraphx", LayerRule::Layer(5)),
+    ("backend-directx", LayerRule::Layer(5)),
+    ("backend-hipgpu", LayerRule::Layer(5)),
+    ("umbrella", LayerRule::Layer(6)),
     // `doctor` reports which drivers were tried, which runtimes were found and how sessions are routed (docs/adr/0002).
-    ("cli", Place::User(&["disk-cache", "hip", "hipdnn", "options", "ort-ep-sys", "textgen", "umbrella"])),
-    ("textgen", Place::User(&["options"])),
-    ("migraphx-standin", Place::Development),
-    ("hipdnn-suite", Place::Development),
-    ("testkit", Place::Development),
+    ("cli", LayerRule::User(&["disk-cache", "hip", "hipdnn", "options", "ort-ep-sys", "textgen", "umbrella"])),
+    ("textgen", LayerRule::User(&["options"])),
+    ("migraphx-standin", LayerRule::Development),
+    ("hipdnn-suite", LayerRule::Development),
+    ("testkit", LayerRule::Development),
 ];
 
 /// `xtask` and the fuzz targets are development crates too, but not part of the table's picture.
@@ -58,7 +58,7 @@ const TOOLS: [&str; 2] = ["xtask", "fuzz"];
 
 /// All crates except those for development only.
 pub fn shipped() -> Vec<&'static str> {
-    TABLE.iter().filter(|(_, place)| *place != Place::Development).map(|(name, _)| *name).collect()
+    TABLE.iter().filter(|(_, place)| *place != LayerRule::Development).map(|(name, _)| *name).collect()
 }
 
 /// A dependency of one workspace crate on another.
@@ -104,7 +104,8 @@ fn manifest_graph(metadata: &Value) -> (Vec<String>, Vec<Edge>) {
 }
 
 fn faults(crates: &[String], edges: &[Edge]) -> Vec<String> {
-    let table: BTreeMap<&str, Place> = TABLE.into_iter().chain(TOOLS.map(|tool| (tool, Place::Development))).collect();
+    let table: BTreeMap<&str, LayerRule> =
+        TABLE.into_iter().chain(TOOLS.map(|tool| (tool, LayerRule::Development))).collect();
     let unknown = crates.iter().filter(|name| !table.contains_key(name.as_str()));
     let mut faults: Vec<String> = unknown.map(|name| format!("{name} is in no layer")).collect();
     for edge in edges {
@@ -116,18 +117,18 @@ fn faults(crates: &[String], edges: &[Edge]) -> Vec<String> {
     faults
 }
 
-fn allowed(edge: &Edge, from: Place, to: Place) -> Result<(), String> {
+fn allowed(edge: &Edge, from: LayerRule, to: LayerRule) -> Result<(), String> {
     match (from, to) {
-        (Place::Development, _) => Ok(()),
-        (_, Place::Development) if edge.dev => Ok(()),
-        (_, Place::Development) => Err("it is for development only".into()),
-        (Place::Floor, _) => Err("the floor uses no crate of ours".into()),
-        (_, Place::Floor) => Ok(()),
-        (Place::User(may), _) if may.contains(&edge.to.as_str()) => Ok(()),
-        (Place::User(may), _) => Err(format!("it may use only {may:?}")),
-        (Place::Layer(_), Place::User(_)) => Err("nobody uses it".into()),
-        (Place::Layer(from), Place::Layer(to)) if to < from => Ok(()),
-        (Place::Layer(from), Place::Layer(to)) => Err(format!("layer {to} is not below layer {from}")),
+        (LayerRule::Development, _) => Ok(()),
+        (_, LayerRule::Development) if edge.dev => Ok(()),
+        (_, LayerRule::Development) => Err("it is for development only".into()),
+        (LayerRule::Floor, _) => Err("the floor uses no crate of ours".into()),
+        (_, LayerRule::Floor) => Ok(()),
+        (LayerRule::User(may), _) if may.contains(&edge.to.as_str()) => Ok(()),
+        (LayerRule::User(may), _) => Err(format!("it may use only {may:?}")),
+        (LayerRule::Layer(_), LayerRule::User(_)) => Err("nobody uses it".into()),
+        (LayerRule::Layer(from), LayerRule::Layer(to)) if to < from => Ok(()),
+        (LayerRule::Layer(from), LayerRule::Layer(to)) => Err(format!("layer {to} is not below layer {from}")),
     }
 }
 

@@ -211,7 +211,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Models { only, bench } => {
             let stage = stage::run(&workspace, Profile::from_release_flag(bench))?;
-            engine::models(&workspace, &setup::run(&workspace)?, &stage, &only, bench).map(tell_skip)
+            engine::models(&workspace, &setup::run(&workspace)?, &stage, &only, bench).map(print_skip)
         }
         Command::RandomGraphs { arguments } => {
             let stage = stage::run(&workspace, Profile::Dev)?;
@@ -223,33 +223,33 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Kernels { arch, out, texts, .. } if !arch.is_empty() => {
             let out = out.unwrap_or_else(|| workspace.target().join("kernel-set"));
-            kernels::set::run(&workspace, &arch, texts.as_deref(), &out).map(tell)
+            kernels::set::run(&workspace, &arch, texts.as_deref(), &out).map(print_outcome)
         }
         Command::Kernels { check, .. } => {
-            let list = if check { kernels::List::Hold(Shard::WHOLE) } else { kernels::List::Write };
-            kernels::run(&workspace, list).map(tell_skip)
+            let list = if check { kernels::List::Check(Shard::WHOLE) } else { kernels::List::Write };
+            kernels::run(&workspace, list).map(print_skip)
         }
         Command::Docs => docs::write(&workspace),
         Command::Coverage { json } => coverage::command(&workspace, json),
         Command::Rocm => test::run(&workspace, &["rocm".to_owned()], false),
-        Command::Migraphx => migraphx::run(&test::Context::new(&workspace, false)).map(tell_skip),
+        Command::Migraphx => migraphx::run(&test::Context::new(&workspace, false)).map(print_skip),
         Command::ThirdParty => {
             let stage = stage::run(&workspace, Profile::Dev)?;
-            third_party::run(&workspace, &setup::run(&workspace)?, &stage).map(tell_skip)
+            third_party::run(&workspace, &setup::run(&workspace)?, &stage).map(print_skip)
         }
         Command::Gpu { driver, bundle_only, tiny } => gpu::run(&workspace, &driver, bundle_only, tiny),
         Command::Dist { kernels, backends } => dist::run(&workspace, &kernels, &backends),
     }
 }
 
-fn tell(outcome: test::Outcome) {
+fn print_outcome(outcome: test::Outcome) {
     match outcome {
         test::Outcome::Passed(note) => println!("{note}"),
-        skipped => tell_skip(skipped),
+        skipped => print_skip(skipped),
     }
 }
 
-fn tell_skip(outcome: test::Outcome) {
+fn print_skip(outcome: test::Outcome) {
     if let test::Outcome::Skipped(reason) = outcome {
         println!("skipped: {reason}");
     }

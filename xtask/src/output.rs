@@ -24,8 +24,8 @@ impl Output {
     /// # Errors
     /// When writing to the terminal fails.
     pub fn write(&self, bytes: &[u8], terminal: &mut impl Write) -> io::Result<()> {
-        if let Some(kept) = &self.0 {
-            kept.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        if let Some(buffer) = &self.0 {
+            buffer.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
             return Ok(());
         }
         terminal.write_all(bytes)?;
@@ -45,7 +45,7 @@ pub fn say(line: impl Display) {
 }
 
 /// Runs `work` with its output buffered; returns its result and the output.
-pub fn kept<R>(work: impl FnOnce() -> R) -> (R, String) {
+pub fn captured<R>(work: impl FnOnce() -> R) -> (R, String) {
     let text = Arc::default();
     let before = HERE.replace(Output(Some(Arc::clone(&text))));
     let result = work();
@@ -59,10 +59,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_comes_in_one_piece_and_not_on_the_terminal() {
-        let (inner, outer) = kept(|| {
+    fn captured_output_comes_in_one_piece_and_not_on_the_terminal() {
+        let (inner, outer) = captured(|| {
             say("one");
-            let ((), inner) = kept(|| say("two"));
+            let ((), inner) = captured(|| say("two"));
             say(3);
             inner
         });

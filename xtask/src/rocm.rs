@@ -108,7 +108,7 @@ pub fn drivers(context: &Context<'_>) -> Result<Outcome> {
             unpacked.flat_map(|(userland, folder)| userland.jobs(folder, &driver, &compilers, shard)).collect();
         let to = Output::here();
         let ran = workers::on_all_processors(&jobs, |job| {
-            let (ran, said) = output::kept(|| job.run());
+            let (ran, said) = output::captured(|| job.run());
             to.say(said.trim_end());
             ran
         })?;

@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn both_streams_are_kept_with_the_rest() {
         let script = || run(Command::new("sh").args(["-c", "echo told; sleep 0.1; echo warned >&2"]));
-        let (ran, text) = crate::output::kept(script);
+        let (ran, text) = crate::output::captured(script);
         assert!(ran.is_ok());
         assert_eq!(text, "told\nwarned\n");
     }

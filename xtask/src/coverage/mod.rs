@@ -44,12 +44,12 @@ pub fn command(workspace: &Workspace, is_json: bool) -> Result<()> {
             Measured::Crates(crates, notes) => judge(&crates, &notes).map(|_| ()),
         };
     }
-    let (measured, text) = output::kept(|| measure(workspace, &setup::run(workspace)?));
+    let (measured, text) = output::captured(|| measure(workspace, &setup::run(workspace)?));
     match measured.inspect_err(|_| eprint!("{text}"))? {
         Measured::Skipped(reason) => bail!("coverage cannot be measured here: {reason}"),
         Measured::Crates(crates, _) => {
             println!("{:#}", document(&crates));
-            hold(&crates)
+            check_limits(&crates)
         }
     }
 }
@@ -127,7 +127,7 @@ fn judge(crates: &[Lines], notes: &[String]) -> Result<String> {
     for (name, floor, reason) in EXCEPTIONS {
         output::say(format_args!("{name} has a floor of {floor} %: {reason}"));
     }
-    hold(crates)?;
+    check_limits(crates)?;
     let lowest = crates.iter().min_by(|one, other| one.percent().total_cmp(&other.percent()));
     let lowest = lowest.context("there are no shipped crates")?;
     let total = Lines::total(crates);
@@ -145,7 +145,7 @@ fn judge(crates: &[Lines], notes: &[String]) -> Result<String> {
 }
 
 /// Checks that every crate reaches its minimum.
-fn hold(crates: &[Lines]) -> Result<()> {
+fn check_limits(crates: &[Lines]) -> Result<()> {
     let below: Vec<String> = crates
         .iter()
         .filter(|one| one.percent() < floor(&one.name))
@@ -195,17 +195,17 @@ mod tests {
 
     #[test]
     fn a_crate_below_the_floor_is_named() {
-        let error = hold(&crates()).unwrap_err().to_string();
+        let error = check_limits(&crates()).unwrap_err().to_string();
         assert!(error.starts_with("tests run too few lines of bad (79.0 %, floor 80 %)\n  help: "), "{error}");
-        hold(&[Lines { name: "edge".into(), lines: 10, covered: 8 }]).unwrap();
+        check_limits(&[Lines { name: "edge".into(), lines: 10, covered: 8 }]).unwrap();
     }
 
     #[test]
     fn exceptions_are_shipped_crates_with_a_lower_floor() {
         for (name, exception, _) in EXCEPTIONS {
             assert!(layers::shipped().contains(&name) && exception < FLOOR, "{name}");
-            hold(&[Lines { name: name.into(), lines: 100, covered: 79 }]).unwrap();
-            hold(&[Lines { name: name.into(), lines: 100, covered: 50 }]).unwrap_err();
+            check_limits(&[Lines { name: name.into(), lines: 100, covered: 79 }]).unwrap();
+            check_limits(&[Lines { name: name.into(), lines: 100, covered: 50 }]).unwrap_err();
         }
     }
 

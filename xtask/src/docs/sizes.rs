@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::layers::{self, Place};
+use crate::layers::{self, LayerRule};
 use crate::workspace::Workspace;
 
 const PAGE: &str = "docs/architecture.md";
@@ -113,10 +113,10 @@ fn update(page: &str, sizes: &BTreeMap<&str, Size>) -> Result<(String, BTreeMap<
 fn layer_cell(name: &str) -> Result<String> {
     let place = layers::TABLE.iter().find(|(known, _)| *known == name).map(|(_, place)| *place);
     Ok(match place.with_context(|| format!("{name} is in no layer"))? {
-        Place::Layer(layer) => layer.to_string(),
-        Place::Floor => "floor".to_owned(),
-        Place::User(_) => "user".to_owned(),
-        Place::Development => "dev".to_owned(),
+        LayerRule::Layer(layer) => layer.to_string(),
+        LayerRule::Floor => "floor".to_owned(),
+        LayerRule::User(_) => "user".to_owned(),
+        LayerRule::Development => "dev".to_owned(),
     })
 }
 
@@ -145,21 +145,21 @@ const FULL: usize = 22_000;
 
 /// Draws the layers, highest first, with a box for each crate.
 fn draw(sizes: &BTreeMap<String, Size>) -> String {
-    let is_at = |wanted: Place| {
-        move |place: Place| match (place, wanted) {
-            (Place::Layer(layer), Place::Layer(wanted)) => layer == wanted,
-            (Place::User(_), Place::User(_))
-            | (Place::Floor, Place::Floor)
-            | (Place::Development, Place::Development) => true,
+    let is_at = |wanted: LayerRule| {
+        move |place: LayerRule| match (place, wanted) {
+            (LayerRule::Layer(layer), LayerRule::Layer(wanted)) => layer == wanted,
+            (LayerRule::User(_), LayerRule::User(_))
+            | (LayerRule::Floor, LayerRule::Floor)
+            | (LayerRule::Development, LayerRule::Development) => true,
             _ => false,
         }
     };
-    let layers = (0..=6u8).rev().map(|layer| (format!("layer {layer}"), Place::Layer(layer), "#eaf2f8", "#2874a6"));
-    let rows: Vec<_> = [("users".to_owned(), Place::User(&[]), "#fbe9e7", "#c0392b")]
+    let layers = (0..=6u8).rev().map(|layer| (format!("layer {layer}"), LayerRule::Layer(layer), "#eaf2f8", "#2874a6"));
+    let rows: Vec<_> = [("users".to_owned(), LayerRule::User(&[]), "#fbe9e7", "#c0392b")]
         .into_iter()
         .chain(layers)
-        .chain([("floor".to_owned(), Place::Floor, "#eaf2f8", "#2874a6")])
-        .chain([("tests only".to_owned(), Place::Development, "#f4f4f4", "#999999")])
+        .chain([("floor".to_owned(), LayerRule::Floor, "#eaf2f8", "#2874a6")])
+        .chain([("tests only".to_owned(), LayerRule::Development, "#f4f4f4", "#999999")])
         .collect();
     let height = TOP + rows.len() * ROW + 8;
     let mut svg = format!(

@@ -69,16 +69,16 @@ impl Clang {
     pub fn code(&self, text: &Path, target: &str, to: &Path) -> Result<()> {
         let Some(linker) = &self.linker else {
             let mut compile = self.compile(text, target);
-            return told(compile.args(["--no-gpu-bundle-output", CODE_OBJECT_VERSION, "-o"]).arg(to));
+            return run_quietly(compile.args(["--no-gpu-bundle-output", CODE_OBJECT_VERSION, "-o"]).arg(to));
         };
         // clang cannot start subprocesses when the folder's loader started it, so compile, assemble and link
         // separately.
         let (assembly, object) = (to.with_extension("s"), to.with_extension("o"));
-        told(self.compile(text, target).args([CODE_OBJECT_VERSION, "-S", "-o"]).arg(&assembly))?;
+        run_quietly(self.compile(text, target).args([CODE_OBJECT_VERSION, "-S", "-o"]).arg(&assembly))?;
         let mut assemble = started(&self.words);
         assemble.args(["--target=amdgcn-amd-amdhsa", CODE_OBJECT_VERSION, "-c"]).arg(format!("-mcpu={target}"));
-        told(assemble.arg(&assembly).arg("-o").arg(&object))?;
-        told(started(linker).args(["-shared", "--no-undefined", "-o"]).arg(to).arg(&object))
+        run_quietly(assemble.arg(&assembly).arg("-o").arg(&object))?;
+        run_quietly(started(linker).args(["-shared", "--no-undefined", "-o"]).arg(to).arg(&object))
     }
 
     fn compile(&self, text: &Path, target: &str) -> Command {
@@ -97,7 +97,7 @@ fn started(words: &[String]) -> Command {
     command
 }
 
-fn told(command: &mut Command) -> Result<()> {
+fn run_quietly(command: &mut Command) -> Result<()> {
     shell::capture(command).map(drop)
 }
 

@@ -41,7 +41,7 @@ pub enum List {
     /// Compile everything and write the list.
     Write,
     /// Compile one part of the kernels. Their lines in the list must match, if the same compiler wrote them.
-    Hold(Shard),
+    Check(Shard),
 }
 
 /// A line of the catalogue: one launch on one target.
@@ -67,7 +67,7 @@ pub fn run(workspace: &Workspace, list: List) -> Result<Outcome> {
     let all = catalogue(workspace, "kernels", &TARGETS)?;
     let labels: BTreeSet<String> = all.iter().map(|launch| launch.label.clone()).collect();
     let keys: BTreeSet<needs::Key> = all.iter().map(Launch::key).collect();
-    let shard = if let List::Hold(shard) = list { shard } else { Shard::WHOLE };
+    let shard = if let List::Check(shard) = list { shard } else { Shard::WHOLE };
     let chosen: BTreeSet<String> = shard.of(labels.into_iter().collect()).into_iter().collect();
     let launches: Vec<Launch> = all.into_iter().filter(|launch| chosen.contains(&launch.label)).collect();
     let usages = compile(&clang, &launches)?;
@@ -88,7 +88,7 @@ pub fn run(workspace: &Workspace, list: List) -> Result<Outcome> {
             found.write(workspace)?;
             page::write(workspace)?;
         }
-        List::Hold(_) => {
+        List::Check(_) => {
             let faults = Needs::read(workspace)?.faults(&keys, &found);
             if let [first, ..] = &faults[..] {
                 bail!("{} is out of date: {first}\n  help: cargo xtask kernels", needs::FILE);

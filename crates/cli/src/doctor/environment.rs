@@ -185,7 +185,7 @@ mod tests {
         for (name, about) in KNOWN {
             text += &format!("| `{name}` | {about} |\n");
         }
-        testkit::held::hold("crates/cli/src/doctor/environment.md", &text).unwrap();
+        testkit::generated::check("crates/cli/src/doctor/environment.md", &text).unwrap();
     }
 
     fn settings(variables: &[(&str, &str)]) -> Settings {

@@ -295,7 +295,7 @@ mod tests {
         findings.routing = routing::tests::routing("gfx1100");
         findings.hipdnn = hipdnn::tests::hipdnn();
         findings.rocm = rocm::tests::rocm();
-        findings.onnxruntime.places.push(onnxruntime::Place { place: "here".into(), result: "none".into() });
+        findings.onnxruntime.places.push(onnxruntime::SearchedPlace { place: "here".into(), result: "none".into() });
         let verdict = verdict::judge(&findings);
         let report = serde_json::to_value(Report { schema: SCHEMA, version: "0", verdict, findings }).unwrap();
         let mut found = BTreeSet::new();

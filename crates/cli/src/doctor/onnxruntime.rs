@@ -20,14 +20,14 @@ use crate::ffi;
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Search {
     /// Places where no library was found, with the reason.
-    pub places: Vec<Place>,
+    pub places: Vec<SearchedPlace>,
     /// Every library, each file once.
     pub libraries: Vec<Library>,
 }
 
 /// A place where a library may be.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Place {
+pub struct SearchedPlace {
     /// A description of the place.
     pub place: String,
     /// What was there, or why it could not be searched.
@@ -37,7 +37,7 @@ pub struct Place {
 /// One library.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Library {
-    /// The place where it was found, as in [`Place`].
+    /// The place where it was found, as in [`SearchedPlace`].
     pub place: String,
     /// The file.
     pub path: String,
@@ -67,7 +67,7 @@ pub enum Support {
 
 /// What a child reports about a library.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Said {
+pub struct LibraryProbe {
     file: Option<String>,
     version: Option<String>,
     api_version: Option<u32>,
@@ -76,10 +76,10 @@ pub struct Said {
 }
 
 /// Examines a library in this process.
-pub fn probe(name: &OsStr) -> Said {
+pub fn probe(name: &OsStr) -> LibraryProbe {
     match ffi::onnxruntime(name) {
-        Err(error) => Said { file: None, version: None, api_version: None, too_old: false, error: Some(error) },
-        Ok(found) => Said {
+        Err(error) => LibraryProbe { file: None, version: None, api_version: None, too_old: false, error: Some(error) },
+        Ok(found) => LibraryProbe {
             file: found.file.map(|file| file.display().to_string()),
             version: Some(found.version).filter(|version| !version.is_empty()),
             too_old: matches!(found.api_version, Err(NegotiationError::TooOld(_))),
@@ -144,7 +144,7 @@ impl Search {
     }
 
     fn note(&mut self, place: impl Into<String>, result: impl Into<String>) {
-        self.places.push(Place { place: place.into(), result: result.into() });
+        self.places.push(SearchedPlace { place: place.into(), result: result.into() });
     }
 
     fn folder(&mut self, candidates: &mut Vec<Candidate>, place: String, folder: &Path) -> bool {
@@ -182,7 +182,7 @@ impl Search {
     fn ask(&mut self, asker: &Asker, mut candidates: Vec<Candidate>) {
         let mut asked = BTreeSet::new();
         candidates.retain(|candidate| candidate.is_name || asked.insert(real_path(Path::new(&candidate.name))));
-        let answers: Vec<Answer<Said>> = thread::scope(|scope| {
+        let answers: Vec<Answer<LibraryProbe>> = thread::scope(|scope| {
             let ask = |candidate: &Candidate| asker.ask(&Question::Onnxruntime { name: candidate.name.clone() });
             let threads: Vec<_> = candidates.iter().map(|candidate| scope.spawn(move || ask(candidate))).collect();
             let failed = || Answer {
@@ -210,7 +210,7 @@ impl Search {
     }
 }
 
-fn judge(candidate: Candidate, answer: Answer<Said>) -> Library {
+fn judge(candidate: Candidate, answer: Answer<LibraryProbe>) -> Library {
     let mut library = Library {
         place: candidate.place,
         path: candidate.name.to_string_lossy().into_owned(),
@@ -355,16 +355,22 @@ mod tests {
 
     use super::*;
 
-    fn judged(outcome: Outcome, value: Option<Said>) -> Library {
+    fn judged(outcome: Outcome, value: Option<LibraryProbe>) -> Library {
         let candidate = Candidate { place: "here".into(), name: "/x/libonnxruntime.so".into(), is_name: false };
         let detail = (outcome != Outcome::Answered).then(|| "ended by SIGABRT (signal 6)".to_owned());
         judge(candidate, Answer { outcome, detail, value })
     }
 
-    fn said(version: &str, api_version: Option<u32>) -> Option<Said> {
+    fn said(version: &str, api_version: Option<u32>) -> Option<LibraryProbe> {
         let too_old = api_version.is_none();
         let error = too_old.then(|| "too old".to_owned());
-        Some(Said { file: Some("/x/real.so".into()), version: Some(version.into()), api_version, too_old, error })
+        Some(LibraryProbe {
+            file: Some("/x/real.so".into()),
+            version: Some(version.into()),
+            api_version,
+            too_old,
+            error,
+        })
     }
 
     #[test]

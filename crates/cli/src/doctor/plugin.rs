@@ -43,7 +43,7 @@ pub struct Backend {
 
 /// What a child reports about a backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct BackendSaid {
+pub struct BackendProbe {
     version: Option<String>,
     devices: Option<usize>,
     error: Option<String>,
@@ -51,7 +51,7 @@ pub struct BackendSaid {
 
 /// What a child reports about the plugin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Said {
+pub struct PluginProbe {
     /// Why it cannot be used.
     pub error: Option<String>,
 }
@@ -63,27 +63,27 @@ const EMPTY_MODEL: &[u8] =
 const EXPORTS: [&str; 2] = ["CreateEpFactories", "ReleaseEpFactory"];
 
 /// Opens the plugin in this process.
-pub fn probe(file: &Path) -> Said {
-    Said { error: ffi::exports(file, &EXPORTS).err() }
+pub fn probe(file: &Path) -> PluginProbe {
+    PluginProbe { error: ffi::exports(file, &EXPORTS).err() }
 }
 
 /// Creates a session on a backend in this process; without an ONNX Runtime, only opens the backend.
-pub fn probe_backend(file: &Path, onnxruntime: Option<&Path>) -> BackendSaid {
+pub fn probe_backend(file: &Path, onnxruntime: Option<&Path>) -> BackendProbe {
     if let Err(error) = ffi::exports(file, &EXPORTS) {
-        return BackendSaid { error: Some(error), ..BackendSaid::default() };
+        return BackendProbe { error: Some(error), ..BackendProbe::default() };
     }
-    let Some(onnxruntime) = onnxruntime else { return BackendSaid::default() };
+    let Some(onnxruntime) = onnxruntime else { return BackendProbe::default() };
     match registered(file, onnxruntime) {
         Ok(said) => said,
-        Err(error) => BackendSaid { error: Some(reason(&error)), ..BackendSaid::default() },
+        Err(error) => BackendProbe { error: Some(reason(&error)), ..BackendProbe::default() },
     }
 }
 
-fn registered(file: &Path, onnxruntime: &Path) -> anyhow::Result<BackendSaid> {
+fn registered(file: &Path, onnxruntime: &Path) -> anyhow::Result<BackendProbe> {
     let environment = ort::Environment::new(ort::Runtime::load(onnxruntime)?)?;
     let devices = ort::Provider::register(&environment, "BackendExecutionProvider", file)?.devices()?;
     let version = devices.iter().find_map(|device| device.metadata("version")).map(str::to_owned);
-    let mut said = BackendSaid { version, devices: Some(devices.len()), error: None };
+    let mut said = BackendProbe { version, devices: Some(devices.len()), error: None };
     if let Some(first) = devices.get(..1) {
         // A backend loads its own libraries when a session is created.
         let settings = ort::SessionSettings { devices: first, ..ort::SessionSettings::default() };
@@ -110,7 +110,7 @@ pub fn library_file(name: &str) -> String {
 pub fn collect(asker: &Asker, environment: &Environment, onnxruntime: Option<&str>) -> Plugin {
     let mut plugin = find(&asker.own_folders(), environment);
     if let Some(path) = &plugin.path {
-        let answer = asker.ask::<Said>(&Question::Plugin { file: path.into() });
+        let answer = asker.ask::<PluginProbe>(&Question::Plugin { file: path.into() });
         plugin.error = match answer.value {
             Some(said) => said.error,
             None => answer.detail,
@@ -118,8 +118,9 @@ pub fn collect(asker: &Asker, environment: &Environment, onnxruntime: Option<&st
     }
     for backend in &mut plugin.backends {
         let file = PathBuf::from(&backend.path);
-        let answer = asker.ask::<BackendSaid>(&Question::Backend { file, onnxruntime: onnxruntime.map(PathBuf::from) });
-        let said = answer.value.unwrap_or(BackendSaid { error: answer.detail, ..BackendSaid::default() });
+        let answer =
+            asker.ask::<BackendProbe>(&Question::Backend { file, onnxruntime: onnxruntime.map(PathBuf::from) });
+        let said = answer.value.unwrap_or(BackendProbe { error: answer.detail, ..BackendProbe::default() });
         (backend.version, backend.devices, backend.error) = (said.version, said.devices, said.error);
     }
     plugin

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::drivers::Driver;
 use super::environment::Settings;
-use super::plugin::{Plugin, Said, library_file};
+use super::plugin::{Plugin, PluginProbe, library_file};
 use super::{Asker, Question};
 
 /// The result of `profile=auto` for a session without hints.
@@ -40,7 +40,7 @@ pub struct Step {
 /// Finds the candidates for the first device of the session's driver.
 pub fn collect(asker: &Asker, settings: &Settings, drivers: &[Driver], plugin: &Plugin) -> Routing {
     let on_loaders_path = |file: &str| {
-        let answer = asker.ask::<Said>(&Question::Plugin { file: file.into() });
+        let answer = asker.ask::<PluginProbe>(&Question::Plugin { file: file.into() });
         answer.value.map_or(answer.detail, |said| said.error)
     };
     let ruled_out = ruled_out(plugin, Platform::HERE, on_loaders_path);

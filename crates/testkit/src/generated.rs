@@ -12,7 +12,7 @@ const WRITE: &str = "AMDGPU_EP_WRITE_TABLES";
 ///
 /// # Errors
 /// When the file differs, or can't be written.
-pub fn hold(file: impl AsRef<Path>, text: &str) -> Result<()> {
+pub fn check(file: impl AsRef<Path>, text: &str) -> Result<()> {
     let (file, path) = (file.as_ref(), crate::place::root().join(file.as_ref()));
     if std::env::var_os(WRITE).is_some() {
         return std::fs::write(path, text).with_context(|| format!("can't write {}", file.display()));
@@ -29,12 +29,12 @@ mod tests {
 
     #[test]
     fn a_file_that_says_something_else_is_an_error_that_names_it() {
-        let error = hold("README.md", "something else").unwrap_err().to_string();
+        let error = check("README.md", "something else").unwrap_err().to_string();
         assert!(error.contains("README.md is out of date") && error.contains("something else"), "{error}");
     }
 
     #[test]
     fn a_file_that_says_the_text_is_fine() {
-        hold("LICENSE-MIT", &std::fs::read_to_string(crate::place::root().join("LICENSE-MIT")).unwrap()).unwrap();
+        check("LICENSE-MIT", &std::fs::read_to_string(crate::place::root().join("LICENSE-MIT")).unwrap()).unwrap();
     }
 }
