@@ -17,7 +17,7 @@ CHILD = Path(__file__).with_name("child.py")
 MEMORY_BYTES = 4 << 30
 RESIDENT_BYTES = 2 << 30
 SECONDS = 60
-MOST_OUTPUT = 256 << 10
+MAX_OUTPUT_BYTES = 256 << 10
 # Output that indicates a crash instead of an error message.
 CRASHES = ("panicked at", "RUST_BACKTRACE", "Traceback (most recent call last)", "core dumped", "AddressSanitizer")
 ERROR_EXIT = 3  # the exit code of child.py
@@ -107,7 +107,7 @@ def drain(name, stream, outputs):
     kept = b""
     with stream:
         while chunk := stream.read(1 << 16):
-            kept += chunk[: MOST_OUTPUT + 1 - len(kept)]
+            kept += chunk[: MAX_OUTPUT_BYTES + 1 - len(kept)]
     outputs[name] = kept.decode(errors="replace")
 
 
@@ -154,8 +154,8 @@ def complaints(way, case: Case, ended: Ended):
     """Faults of the outcome other than harm."""
     text = ended.everything()
     found = [f"the output has {sign!r}" for sign in CRASHES if sign in text]
-    if max(len(ended.output), len(ended.errors)) > MOST_OUTPUT:
-        found.append(f"it printed more than {MOST_OUTPUT >> 10} KiB")
+    if max(len(ended.output), len(ended.errors)) > MAX_OUTPUT_BYTES:
+        found.append(f"it printed more than {MAX_OUTPUT_BYTES >> 10} KiB")
     if ended.hung or ended.code < 0:
         return found
     if is_command(way):

@@ -11,7 +11,7 @@ use crate::npz;
 use crate::ort::{Array, Dim, Element, Port, PortKind, dims_text};
 
 /// The maximum number of elements in a random input.
-const MOST_ELEMENTS: usize = 1 << 31;
+const MAX_ELEMENTS: usize = 1 << 31;
 
 /// Options for the inputs.
 #[derive(Args, Clone, Debug, Default)]
@@ -234,7 +234,7 @@ fn made_up(port: &Port, extents: &BTreeMap<String, usize>, random: &mut Random) 
         });
     }
     let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent));
-    let count = count.filter(|&count| count <= MOST_ELEMENTS);
+    let count = count.filter(|&count| count <= MAX_ELEMENTS);
     let count = count.with_context(|| format!("input {} would be too large: {shape:?}", port.name))?;
     let mut bytes = Vec::with_capacity(count * element.bytes());
     for _ in 0..count {
