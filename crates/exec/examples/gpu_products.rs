@@ -12,7 +12,7 @@ use graph::{
     DType, Graph, Plan, Prim, Scalar, Step, Tensor, View,
     expr::Expr,
     plan::{OutputSpec, Place},
-    prim::{Attention, BufferId, Conv, Integer, MatMul},
+    prim::{Attention, BufferId, Conv, ProductKind},
     shape,
 };
 use hip::{Device, DeviceBuffer, Driver, DriverKind, Event, Stream};
@@ -44,8 +44,7 @@ fn laid_out(view: View, order: &[usize]) -> View {
 
 fn matmul(dtype: DType, [batch, m, k, n]: [usize; 4], by_columns: bool) -> Case {
     let bytes = dtype.bytes() == 1;
-    let product = Prim::MatMul(MatMul { alpha: 1.0 });
-    let prim = if bytes { Prim::Integer(Integer { product: Box::new(product), zeros: [3, 0] }) } else { product };
+    let prim = if bytes { ProductKind::IntegerMatMul { zeros: [3, 0] }.into() } else { Prim::matmul(1.0) };
     let b = view(1, dtype, &[batch, k, n]);
     let b = if by_columns { laid_out(b, &[0, 2, 1]) } else { b };
     let inputs = vec![view(0, dtype, &[batch, m, k]), b];
@@ -61,7 +60,7 @@ fn matmul(dtype: DType, [batch, m, k, n]: [usize; 4], by_columns: bool) -> Case 
 fn conv(dtype: DType, [images, from, to, extent]: [usize; 4], kernel: usize, stride: usize, turned: bool) -> Case {
     let pad = kernel / 2;
     let out = (extent + 2 * pad - kernel) / stride + 1;
-    let prim = Prim::Conv(Conv {
+    let prim = ProductKind::Conv(Conv {
         strides: [stride, stride].into_iter().collect(),
         pads: [pad as isize, pad as isize].into_iter().collect(),
         dilations: [1usize, 1].into_iter().collect(),
@@ -78,7 +77,7 @@ fn conv(dtype: DType, [images, from, to, extent]: [usize; 4], kernel: usize, str
     let layout = if turned { " channels last" } else { "" };
     let label = format!("conv {dtype} {images} x {from} > {to}, {extent}, kernel {kernel}/{stride}{layout}");
     let operations = 2.0 * (images * to * out * out * from * kernel * kernel) as f64;
-    Case { label, step: Step { node: 0, prim, inputs, outputs: vec![image(3, to, out)] }, operations }
+    Case { label, step: Step { node: 0, prim: prim.into(), inputs, outputs: vec![image(3, to, out)] }, operations }
 }
 
 fn attention(dtype: DType, [batch, heads, rows, total, size]: [usize; 5]) -> Case {

@@ -2,6 +2,7 @@
 use crate::{
     Prim, Step, View,
     expr::{Expr, Node},
+    prim::ProductKind,
 };
 
 /// A step's bytes and operations.
@@ -33,18 +34,7 @@ impl Step {
 
     /// True if the step is a product, for which chips with matrix instructions have a higher peak.
     pub fn is_product(&self) -> bool {
-        matches!(
-            self.prim,
-            Prim::MatMul(_)
-                | Prim::QuantMatMul(_)
-                | Prim::Normed(_)
-                | Prim::Conv(_)
-                | Prim::ConvTranspose(_)
-                | Prim::Integer(_)
-                | Prim::Fused(_)
-                | Prim::Gated(_)
-                | Prim::Attention(_)
-        )
+        matches!(self.prim, Prim::Product(_) | Prim::Attention(_))
     }
 }
 
@@ -76,13 +66,21 @@ fn flops(prim: &Prim, step: &Step) -> u64 {
     let (inputs, out) = (&step.inputs, elems(step.outputs.first()));
     let (first, second) = (inputs.first(), inputs.get(1));
     match prim {
-        Prim::MatMul(_) | Prim::QuantMatMul(_) | Prim::Normed(_) => 2 * out * extent(first, 1),
-        Prim::Conv(_) => 2 * out * elems(second) / first_extent(second),
-        Prim::ConvTranspose(_) => 2 * elems(first) * elems(second) / first_extent(second),
-        Prim::Integer(integer) => flops(&integer.product, step),
-        Prim::Fused(fused) => flops(&fused.product, step) + out * operations(&fused.epilogue),
-        // The product has twice as many columns as the output.
-        Prim::Gated(gated) => 2 * flops(&gated.product, step) + out * operations(&gated.epilogue),
+        Prim::Product(product) => {
+            let plain = match &product.kind {
+                ProductKind::MatMul(_) | ProductKind::QuantMatMul(_) | ProductKind::IntegerMatMul { .. } => {
+                    2 * out * extent(first, 1)
+                }
+                ProductKind::Conv(_) | ProductKind::IntegerConv { .. } => {
+                    2 * out * elems(second) / first_extent(second)
+                }
+                ProductKind::ConvTranspose(_) => 2 * elems(first) * elems(second) / first_extent(second),
+            };
+            let finish = product.epilogue.as_ref().map(|epilogue| &epilogue.expr);
+            let finish = finish.or(product.gate.as_ref().map(|gate| &gate.expr)).map_or(0, operations);
+            // With a gate, the product has twice as many columns as the output.
+            plain * if product.gate.is_some() { 2 } else { 1 } + out * finish
+        }
         // Queries `[batch, rows, size]`, and values `[batch, keys, width]`.
         Prim::Attention(_) => {
             let values = inputs.get(2);
@@ -112,7 +110,7 @@ mod tests {
     use crate::{
         DType,
         expr::Binary,
-        prim::{BufferId, Conv, Fused, Map, MatMul, Softmax},
+        prim::{BufferId, Conv, Epilogue, Map, MatMul, Product, Softmax},
         shape,
     };
 
@@ -135,11 +133,11 @@ mod tests {
 
     #[test]
     fn products_count_multiplications_and_additions() {
-        let matmul = Prim::MatMul(MatMul { alpha: 1.0 });
-        let plain = step(matmul.clone(), &[&[3, 5, 7], &[3, 7, 11]], &[3, 5, 11]);
+        let matmul = Product::from(ProductKind::MatMul(MatMul { alpha: 1.0 }));
+        let plain = step(matmul.clone().into(), &[&[3, 5, 7], &[3, 7, 11]], &[3, 5, 11]);
         assert_eq!(plain.cost(), Cost { bytes: 2 * (105 + 231 + 165), flops: 2 * 3 * 5 * 7 * 11 });
-        let fused = Fused { product: Box::new(matmul), operands: 2, dtype: DType::F16, epilogue: sum() };
-        let fused = step(Prim::Fused(fused), &[&[3, 5, 7], &[3, 7, 11], &[3, 5, 11]], &[3, 5, 11]);
+        let fused = matmul.with_epilogue(Epilogue { operands: 2, dtype: DType::F16, expr: sum() });
+        let fused = step(fused.into(), &[&[3, 5, 7], &[3, 7, 11], &[3, 5, 11]], &[3, 5, 11]);
         assert_eq!(fused.cost().flops, 2 * 3 * 5 * 7 * 11 + 165);
         let strides = [1usize, 1].as_slice();
         let conv = Conv {
@@ -149,7 +147,7 @@ mod tests {
             groups: 2,
             bias: false,
         };
-        let conv = step(Prim::Conv(conv), &[&[2, 6, 9, 9], &[4, 3, 3, 3]], &[2, 4, 7, 7]);
+        let conv = step(ProductKind::Conv(conv).into(), &[&[2, 6, 9, 9], &[4, 3, 3, 3]], &[2, 4, 7, 7]);
         assert_eq!(conv.cost().flops, 2 * (2 * 4 * 7 * 7) * (3 * 3 * 3));
         assert!(conv.is_product());
     }

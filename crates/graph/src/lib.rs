@@ -27,6 +27,7 @@ pub mod ops;
 pub mod pass;
 pub mod plan;
 pub mod prim;
+pub mod product;
 pub mod quant;
 pub mod recurrent;
 pub mod shape;

@@ -11,6 +11,7 @@ use crate::{
 };
 
 pub use crate::cache::{Append, AppendAttention, CachedAttention, Filled, Positions, Rotary, Sinks};
+pub use crate::product::{Conv, Epilogue, Gate, MatMul, Product, ProductKind};
 pub use crate::quant::{QuantMatMul, WeightLayout, Zeros};
 pub use crate::recurrent::{Activation, ActivationKind, Cell, Recurrent, RecurrentInputs};
 
@@ -76,6 +77,14 @@ pub struct Step {
     pub outputs: Vec<View>,
 }
 
+impl Step {
+    /// How many inputs come before the operands of an epilogue; all of them if there is none.
+    pub fn own_inputs(&self) -> usize {
+        let epilogue = self.prim.product().and_then(|product| product.epilogue.as_ref());
+        epilogue.map_or(self.inputs.len(), |epilogue| epilogue.operands)
+    }
+}
+
 /// An operation. Each primitive names the order of its views.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -90,14 +99,8 @@ pub enum Prim {
     Softmax(Softmax),
     /// Normalisation over the last axes: inputs x, then the optional scale and bias, of shape `[normalised…]`.
     Norm(Norm),
-    /// Matrix products: `a [batch, m, k]`, `b [batch, k, n]`, output `[batch, m, n]`.
-    MatMul(MatMul),
-    /// A product with weights packed into a few bits: see [`QuantMatMul`].
-    QuantMatMul(QuantMatMul),
-    /// Convolution: x `[n, c, spatial…]`, w `[m, c/groups, kernel…]`, optional bias `[m]`.
-    Conv(Conv),
-    /// Transposed convolution: x `[n, c, spatial…]`, w `[c, m/groups, kernel…]`, optional bias `[m]`.
-    ConvTranspose(Conv),
+    /// Matrix products and convolutions, with the work fused into them: see [`Product`].
+    Product(Product),
     /// Pooling over the spatial axes of `[n, c, spatial…]`.
     Pool(Pool),
     /// Slices of data along one axis: data `[outer, axis, inner]`, indices `[count]`, output `[outer, count, inner]`.
@@ -130,14 +133,6 @@ pub enum Prim {
     Recurrent(Recurrent),
     /// Local response normalisation over the channels of `[n, c, spatial…]`.
     Lrn(Lrn),
-    /// A product of 8-bit integers minus their zero points, accumulated in 32 bits: see [`Integer`].
-    Integer(Integer),
-    /// A product whose result goes through an expression before it is stored: see [`Fused`].
-    Fused(Fused),
-    /// A product of few rows that are normalised first: see [`Normed`].
-    Normed(Normed),
-    /// A product of few rows whose columns are combined in pairs before they are stored: see [`Gated`].
-    Gated(Gated),
     /// Values weighted by the softmax of a product that is never stored: see [`Attention`].
     Attention(Attention),
     /// Rotates pairs of elements by angles that depend on the tokens' positions: see [`Rotary`].
@@ -159,10 +154,7 @@ impl Prim {
             Self::ArgReduce(_) => "arg_reduce",
             Self::Softmax(_) => "softmax",
             Self::Norm(_) => "norm",
-            Self::MatMul(_) => "matmul",
-            Self::QuantMatMul(_) => "quant_matmul",
-            Self::Conv(_) => "conv",
-            Self::ConvTranspose(_) => "conv_transpose",
+            Self::Product(product) => product.name(),
             Self::Pool(_) => "pool",
             Self::Gather => "gather",
             Self::GatherElements(_) => "gather_elements",
@@ -174,30 +166,6 @@ impl Prim {
             Self::Resize(_) => "resize",
             Self::Recurrent(_) => "recurrent",
             Self::Lrn(_) => "lrn",
-            Self::Integer(integer) => match &*integer.product {
-                Self::Conv(_) => "integer_conv",
-                _ => "integer_matmul",
-            },
-            Self::Fused(fused) => match &*fused.product {
-                Self::Conv(_) => "fused_conv",
-                Self::ConvTranspose(_) => "fused_conv_transpose",
-                Self::Integer(integer) => match &*integer.product {
-                    Self::Conv(_) => "fused_integer_conv",
-                    _ => "fused_integer_matmul",
-                },
-                Self::QuantMatMul(_) => "fused_quant_matmul",
-                Self::Normed(normed) if matches!(*normed.product, Self::QuantMatMul(_)) => "fused_normed_quant_matmul",
-                Self::Normed(_) => "fused_normed_matmul",
-                _ => "fused_matmul",
-            },
-            Self::Normed(normed) if matches!(*normed.product, Self::QuantMatMul(_)) => "normed_quant_matmul",
-            Self::Normed(_) => "normed_matmul",
-            Self::Gated(gated) => match &*gated.product {
-                Self::Normed(normed) if matches!(*normed.product, Self::QuantMatMul(_)) => "gated_normed_quant_matmul",
-                Self::Normed(_) => "gated_normed_matmul",
-                Self::QuantMatMul(_) => "gated_quant_matmul",
-                _ => "gated_matmul",
-            },
             Self::Attention(_) => "attention",
             Self::Rotary(_) => "rotary",
             Self::Append(append) if append.rotary.is_some() => "rotary_append",
@@ -271,85 +239,6 @@ pub struct Norm {
     pub bias: bool,
     /// Rounds to the element type before scaling, as ONNX's RMSNormalization does.
     pub round_before_scale: bool,
-}
-
-/// Matrix products. All views may be strided, so transposes cost nothing.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MatMul {
-    /// The factor applied to the product.
-    pub alpha: f32,
-}
-
-/// A convolution or transposed convolution.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conv {
-    /// Stride along each spatial axis.
-    pub strides: Shape,
-    /// Zero padding before each spatial axis; the padding after it follows from the output's extent. Negative values
-    /// crop.
-    pub pads: Strides,
-    /// Dilation of the kernel along each spatial axis.
-    pub dilations: Shape,
-    /// The number of independent groups of channels.
-    pub groups: usize,
-    /// Whether there is a bias.
-    pub bias: bool,
-}
-
-/// A product of i8 or u8 operands, each minus its zero point, with 32-bit sums that wrap. Padding has the value of the
-/// zero point.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Integer {
-    /// A [`MatMul`](Prim::MatMul) with a factor of 1, or a [`Conv`](Prim::Conv) without a bias that has one group, or
-    /// one group per input channel.
-    pub product: Box<Prim>,
-    /// The operands' zero points.
-    pub zeros: [i32; 2],
-}
-
-/// A product with an epilogue: work that would be a [`Map`] over its result is done while that is in registers or
-/// cache.
-///
-/// The step's inputs are the product's own, then the epilogue's other operands, each in the output's shape. The output
-/// has the product's shape and may have another type and any strides, as long as the innermost is 1.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fused {
-    /// A [`MatMul`](Prim::MatMul), [`QuantMatMul`](Prim::QuantMatMul), [`Conv`](Prim::Conv),
-    /// [`ConvTranspose`](Prim::ConvTranspose), [`Integer`](Prim::Integer) or [`Normed`](Prim::Normed).
-    pub product: Box<Prim>,
-    /// How many of the inputs belong to the product.
-    pub operands: usize,
-    /// The type the product's result would be stored in: floats, i32 or i64.
-    pub dtype: DType,
-    /// The output's element: input 0 is the product's, in its compute type and unrounded; the others follow.
-    pub epilogue: Expr,
-}
-
-/// A product of few rows whose left operand is normalised first, without storing it in between.
-///
-/// The inputs are the product's own, the first of which is the norm's input, then the norm's scale `[k]`, all of one
-/// type. The norm is over the last axis, with a scale, without a bias, and does not subtract the mean. Its result may
-/// be rounded to its type, or left unrounded.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Normed {
-    /// The norm applied to each row first.
-    pub norm: Norm,
-    /// The product with the normalised rows: [`MatMul`](Prim::MatMul) or [`QuantMatMul`](Prim::QuantMatMul).
-    pub product: Box<Prim>,
-}
-
-/// A product of few rows with twice as many columns as the output: column n of the output combines the product's
-/// columns n and n + half, such as a gate and the value it gates.
-///
-/// The inputs are the product's own. The output has its type, and an innermost stride of 1.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Gated {
-    /// A [`MatMul`](Prim::MatMul) or [`QuantMatMul`](Prim::QuantMatMul), or a [`Normed`](Prim::Normed) one.
-    pub product: Box<Prim>,
-    /// The type the product's result would be stored in.
-    pub dtype: DType,
-    /// The output's element: inputs 0 and 1 are the product's, in its compute type and unrounded.
-    pub epilogue: Expr,
 }
 
 /// Attention: the softmax of scores weights the values; neither scores nor weights are stored.
@@ -550,20 +439,16 @@ impl fmt::Debug for Step {
         if let Prim::Map(map) = &self.prim {
             write!(f, " {{ {:?} }}", map.expr)?;
         }
-        let product = match &self.prim {
-            Prim::Fused(fused) => &*fused.product,
-            Prim::Gated(gated) => &*gated.product,
-            other => other,
-        };
-        let product = if let Prim::Normed(normed) = product { &*normed.product } else { product };
-        if let Prim::QuantMatMul(product) = product {
-            write!(f, " {} bits by {}, zeros {:?}, {:?}", product.bits, product.block, product.zeros, product.layout)?;
-        }
-        if let Prim::Fused(fused) = &self.prim {
-            write!(f, " {} {{ {:?} }}", fused.dtype, fused.epilogue)?;
-        }
-        if let Prim::Gated(gated) = &self.prim {
-            write!(f, " {} {{ {:?} }}", gated.dtype, gated.epilogue)?;
+        if let Prim::Product(product) = &self.prim {
+            if let ProductKind::QuantMatMul(kind) = &product.kind {
+                write!(f, " {} bits by {}, zeros {:?}, {:?}", kind.bits, kind.block, kind.zeros, kind.layout)?;
+            }
+            if let Some(epilogue) = &product.epilogue {
+                write!(f, " {} {{ {:?} }}", epilogue.dtype, epilogue.expr)?;
+            }
+            if let Some(gate) = &product.gate {
+                write!(f, " {} {{ {:?} }}", gate.dtype, gate.expr)?;
+            }
         }
         if let Prim::Attention(attention) = &self.prim {
             write!(f, " {:?} {{ {:?} }}", attention.shape.as_slice(), attention.scores)?;

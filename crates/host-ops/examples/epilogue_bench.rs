@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use graph::{
     DType, Prim, Scalar, Shape, Step, View,
     expr::{Binary, Expr},
-    prim::{BufferId, Conv, Fused, Map, MatMul},
+    prim::{BufferId, Conv, Epilogue, Map, MatMul, Product, ProductKind},
     shape::{Strides, dense_strides},
 };
 use host_ops::{Context, Scratch, Serial};
@@ -25,12 +25,18 @@ fn main() {
         let inputs = [view(&[1, channels, side, side]), view(&[maps, channels, kernel, kernel])];
         let bias = View { strides: Strides::from_slice(&[0, 1, 0, 0]), ..view(&[1, maps, side, side]) };
         let name = format!("conv {channels} to {maps} {side}x{side} k{kernel}");
-        report(&name, Prim::Conv(conv), inputs.to_vec(), bias, view(&[1, maps, side, side]));
+        report(&name, ProductKind::Conv(conv), inputs.to_vec(), bias, view(&[1, maps, side, side]));
     }
     for (m, k, n) in [(128, 768, 768), (128, 64, 3072), (1, 768, 3072), (16, 64, 64)] {
         let inputs = vec![view(&[1, m, k]), view(&[1, k, n])];
         let bias = View { strides: Strides::from_slice(&[0, 0, 1]), ..view(&[1, m, n]) };
-        report(&format!("matmul {m}x{k}x{n}"), Prim::MatMul(MatMul { alpha: 1.0 }), inputs, bias, view(&[1, m, n]));
+        report(
+            &format!("matmul {m}x{k}x{n}"),
+            ProductKind::MatMul(MatMul { alpha: 1.0 }),
+            inputs,
+            bias,
+            view(&[1, m, n]),
+        );
     }
 }
 
@@ -48,7 +54,7 @@ fn relu_of_sum() -> Expr {
     expr
 }
 
-fn report(name: &str, product: Prim, inputs: Vec<View>, bias: View, out: View) {
+fn report(name: &str, product: ProductKind, inputs: Vec<View>, bias: View, out: View) {
     let number = |mut views: Vec<View>, first: u32| {
         views.iter_mut().zip(first..).for_each(|(view, at)| view.buffer = BufferId(at));
         views
@@ -58,10 +64,10 @@ fn report(name: &str, product: Prim, inputs: Vec<View>, bias: View, out: View) {
         Step { node: 0, prim, inputs, outputs }
     };
     let own = number(inputs, 0);
-    let alone = step(product.clone(), own.clone());
+    let alone = step(product.clone().into(), own.clone());
     let map = step(Prim::Map(Map { expr: relu_of_sum() }), vec![alone.outputs[0].clone(), bias.clone()]);
-    let fused = Fused { product: Box::new(product), operands: own.len(), dtype: DType::F32, epilogue: relu_of_sum() };
-    let fused = step(Prim::Fused(fused), [own, number(vec![bias], 3)].concat());
+    let epilogue = Epilogue { operands: own.len(), dtype: DType::F32, expr: relu_of_sum() };
+    let fused = step(Product::from(product).with_epilogue(epilogue).into(), [own, number(vec![bias], 3)].concat());
     let mut buffers: Vec<Vec<f32>> = (0..10).map(|_| vec![1.0; 1 << 22]).collect();
     let bases: Vec<*mut u8> = buffers.iter_mut().map(|buffer| buffer.as_mut_ptr().cast()).collect();
     let mut scratch = Scratch::default();

@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use graph::{
     DType, Prim, Step, View,
-    prim::{BufferId, Conv, MatMul},
+    prim::{BufferId, Conv, ProductKind},
     shape::dense_strides,
 };
 use host_ops::{Context, Parallel, Scratch};
@@ -77,7 +77,7 @@ fn bench(name: &str, prim: Prim, inputs: &[&[usize]], output: &[usize], flops: f
 
 fn matmul(m: usize, n: usize, k: usize, parallel: &dyn Parallel) {
     let flops = 2.0 * (m * n * k) as f64;
-    let prim = Prim::MatMul(MatMul { alpha: 1.0 });
+    let prim = Prim::matmul(1.0);
     bench(&format!("matmul {m}x{k} · {k}x{n}"), prim, &[&[1, m, k], &[1, k, n]], &[1, m, n], flops, parallel);
 }
 
@@ -95,7 +95,14 @@ fn conv([c, m, extent, kernel, stride, groups]: [usize; 6], parallel: &dyn Paral
     let name = format!("conv {c}→{m} {extent}² kernel {kernel} stride {stride} groups {groups}");
     let flops = 2.0 * (m * out * out * c / groups * kernel * kernel) as f64;
     let w = [m, c / groups, kernel, kernel];
-    bench(&name, Prim::Conv(prim), &[&[1, c, extent, extent], &w, &[m]], &[1, m, out, out], flops, parallel);
+    bench(
+        &name,
+        ProductKind::Conv(prim).into(),
+        &[&[1, c, extent, extent], &w, &[m]],
+        &[1, m, out, out],
+        flops,
+        parallel,
+    );
 }
 
 fn main() {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use graph::{
     DType, Prim, Step, Tensor, View,
-    prim::{BufferId, MatMul, QuantMatMul, WeightLayout, Zeros},
+    prim::{BufferId, ProductKind, QuantMatMul, WeightLayout, Zeros},
     quant::QuantWeights,
     shape::dense_strides,
 };
@@ -66,7 +66,11 @@ fn quantised(rows: usize, depth: usize, columns: usize, bits: usize, rounds: boo
     let outputs = vec![view(1, DType::F32, &[1, rows, columns])];
     let mut addresses: Vec<*mut u8> = vec![a.as_mut_ptr().cast(), out.as_mut_ptr().cast()];
     addresses.extend(weights.tensors.iter().map(|tensor| tensor.bytes().as_ptr().cast_mut()));
-    Some(mean(&Step { node: 0, prim: Prim::QuantMatMul(weights.product), inputs, outputs }, &addresses, pool))
+    Some(mean(
+        &Step { node: 0, prim: ProductKind::QuantMatMul(weights.product).into(), inputs, outputs },
+        &addresses,
+        pool,
+    ))
 }
 
 fn plain(rows: usize, depth: usize, columns: usize, pool: &Pool) -> f64 {
@@ -77,7 +81,7 @@ fn plain(rows: usize, depth: usize, columns: usize, pool: &Pool) -> f64 {
     let mut inputs: Vec<View> = (0..).zip(shapes).map(|(at, shape)| view(at, DType::F32, shape)).collect();
     let outputs: Vec<View> = inputs.pop().into_iter().collect();
     let addresses = [a.as_mut_ptr().cast(), b.as_mut_ptr().cast(), out.as_mut_ptr().cast()];
-    mean(&Step { node: 0, prim: Prim::MatMul(MatMul { alpha: 1.0 }), inputs, outputs }, &addresses, pool)
+    mean(&Step { node: 0, prim: Prim::matmul(1.0), inputs, outputs }, &addresses, pool)
 }
 
 fn main() {

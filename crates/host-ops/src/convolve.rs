@@ -46,7 +46,7 @@ impl Job<'_> {
 
     /// The type that sums are rounded to.
     pub(crate) fn sum_dtype(&self) -> DType {
-        self.epilogue.map_or(self.out.dtype(), |epilogue| epilogue.fused.dtype)
+        self.epilogue.map_or(self.out.dtype(), |epilogue| epilogue.dtype)
     }
 
     /// Calls `body` with a function that stores tiles of one image, adding each channel's bias.

@@ -4,7 +4,7 @@
 //! over them, and the result goes where the tile would have gone.
 use std::mem::MaybeUninit;
 
-use graph::{DType, prim::Fused};
+use graph::{DType, expr::Expr};
 use smallvec::SmallVec;
 
 use crate::{
@@ -29,7 +29,10 @@ const SEGMENTS: usize = 16;
 /// An epilogue and the memory that it reads and writes in addition to the product's.
 #[derive(Clone, Copy)]
 pub(crate) struct Epilogue<'a> {
-    pub fused: &'a Fused,
+    /// The expression: input 0 is the product's element, the operands follow.
+    pub expr: &'a Expr,
+    /// The type that the product's result would be stored in.
+    pub dtype: DType,
     pub operands: &'a [Tensor<'a>],
     pub out: TensorMut<'a>,
 }
@@ -121,8 +124,8 @@ impl Lines {
 impl<'a> Mapped<'a> {
     /// An epilogue; `region` maps the strides of its views to regions.
     pub(crate) fn new(epilogue: &Epilogue<'a>, region: impl Fn(&[isize]) -> Region) -> Self {
-        let Epilogue { fused, operands, out } = *epilogue;
-        let dtypes = std::iter::once(fused.dtype.compute()).chain(operands.iter().map(Tensor::dtype));
+        let Epilogue { expr, dtype, operands, out } = *epilogue;
+        let dtypes = std::iter::once(dtype.compute()).chain(operands.iter().map(Tensor::dtype));
         let inputs: SmallVec<[(Tensor<'a>, Region); OPERANDS]> =
             operands.iter().map(|operand| (*operand, region(operand.strides()))).collect();
         let output = (out, region(out.strides()));
@@ -130,12 +133,11 @@ impl<'a> Mapped<'a> {
             let lies_well = operand.step() == 0 || operand.step() == 1;
             tensor.dtype() == DType::F32 && lies_well && operand.has_pieces_of(&output.1)
         };
-        let affine = (output.1.step() == 1 && inputs.iter().all(suits))
-            .then(|| Affine::new(&fused.epilogue, fused.dtype, out.dtype()));
+        let affine = (output.1.step() == 1 && inputs.iter().all(suits)).then(|| Affine::new(expr, dtype, out.dtype()));
         let is_uniform = |operand: usize| inputs.get(operand).is_some_and(|(_, region)| region.step() == 0);
         let work = match affine.flatten() {
             Some(affine) if affine.factor().is_none_or(is_uniform) => Work::Affine(affine),
-            _ => Work::Elementwise(Elementwise::new(&fused.epilogue, dtypes, out.dtype(), BLOCK)),
+            _ => Work::Elementwise(Elementwise::new(expr, dtypes, out.dtype(), BLOCK)),
         };
         Self { work, inputs, output }
     }

@@ -1,5 +1,5 @@
 //! Products of bytes minus their zero points, summed in 32 bits.
-use graph::{DType, Prim, prim::Integer};
+use graph::{DType, prim::Conv};
 use smallvec::{SmallVec, smallvec};
 
 use crate::{
@@ -33,62 +33,71 @@ macro_rules! typed {
     };
 }
 
-pub(crate) fn run(
-    integer: &Integer,
+/// Checks that sums are stored in 32 bits.
+fn check_sums(out: &TensorMut<'_>, epilogue: Option<&Epilogue<'_>>) -> Result<(), OpError> {
+    let sums = epilogue.map_or(out.dtype(), |epilogue| epilogue.dtype);
+    if sums == DType::I32 { Ok(()) } else { Err(OpError::Unsupported { prim: "integer product", dtype: sums }) }
+}
+
+/// `a [batch, m, k]` times `b [batch, k, n]`.
+pub(crate) fn matmul(
+    zeros: [i32; 2],
+    inputs: &[Tensor<'_>],
+    out: TensorMut<'_>,
+    epilogue: Option<Epilogue<'_>>,
+    cx: &mut Context<'_>,
+) -> Result<(), OpError> {
+    let (a, b) = (&inputs[0], &inputs[1]);
+    check_sums(&out, epilogue.as_ref())?;
+    if out.elems() == 0 {
+        return Ok(());
+    }
+    let output = Output { out, epilogue, alpha: 1.0 };
+    output.with_store::<i32, i32, _>(false, |store| {
+        typed!(multiply, a.dtype(), b.dtype(), a, b, zeros, store, cx);
+        Ok(())
+    })
+}
+
+/// x `[n, c, spatial…]`, w `[m, c/groups, kernel…]`.
+pub(crate) fn conv(
+    prim: &Conv,
+    zeros: [i32; 2],
     inputs: &[Tensor<'_>],
     out: TensorMut<'_>,
     epilogue: Option<Epilogue<'_>>,
     cx: &mut Context<'_>,
 ) -> Result<(), OpError> {
     let (x, w) = (&inputs[0], &inputs[1]);
-    let sums = epilogue.map_or(out.dtype(), |epilogue| epilogue.fused.dtype);
-    if sums != DType::I32 {
-        return Err(OpError::Unsupported { prim: "integer product", dtype: sums });
-    }
+    check_sums(&out, epilogue.as_ref())?;
     if out.elems() == 0 {
         return Ok(());
     }
-    match &*integer.product {
-        Prim::MatMul(_) => {
-            let output = Output { out, epilogue, alpha: 1.0 };
-            output.with_store::<i32, i32, _>(false, |store| {
-                typed!(multiply, x.dtype(), w.dtype(), x, w, integer.zeros, store, cx);
-                Ok(())
-            })
-        }
-        Prim::Conv(prim) => {
-            if out.shape().len() > 2 + AXES {
-                return Err(OpError::Unsupported { prim: "conv over more than three axes", dtype: out.dtype() });
-            }
-            let output = spatial(&out.shape()[2..], 1);
-            let window = Window {
-                kernel: &w.shape()[2..],
-                strides: &prim.strides,
-                dilations: &prim.dilations,
-                pads: &prim.pads,
-            };
-            let (planes, taps) = window.layout(output);
-            let job = Job {
-                x,
-                w,
-                bias: None,
-                out,
-                epilogue,
-                groups: prim.groups,
-                planes,
-                lattices: smallvec![Lattice { first: [0; AXES], step: [1; AXES], count: output, taps }],
-                transposed: false,
-                zeros: integer.zeros,
-            };
-            if prim.groups == 1 {
-                typed!(convolve_bytes, x.dtype(), w.dtype(), &job, cx);
-            } else {
-                conv::typed!("conv", convolve_channels, &job, cx);
-            }
-            Ok(())
-        }
-        other => Err(OpError::Unsupported { prim: other.name(), dtype: out.dtype() }),
+    if out.shape().len() > 2 + AXES {
+        return Err(OpError::Unsupported { prim: "conv over more than three axes", dtype: out.dtype() });
     }
+    let output = spatial(&out.shape()[2..], 1);
+    let window =
+        Window { kernel: &w.shape()[2..], strides: &prim.strides, dilations: &prim.dilations, pads: &prim.pads };
+    let (planes, taps) = window.layout(output);
+    let job = Job {
+        x,
+        w,
+        bias: None,
+        out,
+        epilogue,
+        groups: prim.groups,
+        planes,
+        lattices: smallvec![Lattice { first: [0; AXES], step: [1; AXES], count: output, taps }],
+        transposed: false,
+        zeros,
+    };
+    if prim.groups == 1 {
+        typed!(convolve_bytes, x.dtype(), w.dtype(), &job, cx);
+    } else {
+        conv::typed!("conv", convolve_channels, &job, cx);
+    }
+    Ok(())
 }
 
 /// Passes tiles of pairs on as sums.

@@ -19,6 +19,7 @@ mod cumulative;
 mod depthwise;
 mod epilogue;
 mod error;
+mod fused;
 mod gather;
 mod gemv;
 mod index;
@@ -29,7 +30,6 @@ mod math;
 mod matmul;
 mod microkernel;
 mod norm;
-mod normed;
 mod number;
 mod operand;
 mod pairs;
@@ -58,13 +58,8 @@ mod tiles;
 mod top_k;
 mod walk;
 
-use graph::{
-    DType, Prim, Step, View,
-    prim::{BufferId, Fused, Gated, Map},
-};
+use graph::{DType, Prim, Step, prim::BufferId};
 use smallvec::SmallVec;
-
-use epilogue::Epilogue;
 
 pub use error::OpError;
 pub use parallel::{Parallel, Serial};
@@ -126,11 +121,7 @@ fn dispatch(
         Prim::Softmax(softmax) => softmax::run(softmax, inputs, outputs, cx),
         Prim::Norm(norm) => norm::run(norm, inputs, outputs, cx),
         Prim::ArgReduce(search) => arg_reduce::run(search, inputs, outputs, cx),
-        Prim::MatMul(prim) => matmul::run(prim, inputs, outputs[0], None, cx),
-        Prim::QuantMatMul(prim) => quant::run(prim, inputs, outputs[0], None, cx),
-        Prim::Normed(prim) => normed::run(prim, inputs, outputs[0], None, cx),
-        Prim::Conv(prim) => conv::run(prim, inputs, outputs[0], None, cx),
-        Prim::ConvTranspose(prim) => conv_transpose::run(prim, inputs, outputs[0], None, cx),
+        Prim::Product(product) => fused::run(product, inputs, outputs, cx),
         Prim::Gather => gather::run(inputs, outputs, cx),
         Prim::GatherElements(axis) => gather::elements(axis.0, inputs, outputs, cx),
         Prim::GatherNd(batch) => gather::nd(batch.0, inputs, outputs, cx),
@@ -142,9 +133,6 @@ fn dispatch(
         Prim::Pool(prim) => pool::run(prim, inputs, outputs, cx),
         Prim::Resize(prim) => resize::run(prim, &inputs[0], outputs[0], cx),
         Prim::Recurrent(prim) => recurrent::run(prim, inputs, outputs, cx),
-        Prim::Integer(integer) => integer::run(integer, inputs, outputs[0], None, cx),
-        Prim::Fused(fused) => run_fused(fused, inputs, outputs[0], cx),
-        Prim::Gated(gated) => run_gated(gated, inputs, outputs, cx),
         Prim::Attention(prim) => attention::run(prim, inputs, outputs[0], cx),
         Prim::Rotary(prim) => rotary::run(prim, inputs, outputs, cx),
         Prim::Append(prim) => append::run(prim, inputs, outputs, cx),
@@ -153,47 +141,4 @@ fn dispatch(
             Err(OpError::Unsupported { prim: prim.name(), dtype: outputs.first().map_or(DType::F32, TensorMut::dtype) })
         }
     }
-}
-
-fn run_fused(fused: &Fused, inputs: &[Tensor<'_>], out: TensorMut<'_>, cx: &mut Context<'_>) -> Result<(), OpError> {
-    let (own, operands) = inputs.split_at(fused.operands.min(inputs.len()));
-    let epilogue = Some(Epilogue { fused, operands, out });
-    match &*fused.product {
-        Prim::MatMul(prim) => matmul::run(prim, own, out, epilogue, cx),
-        Prim::QuantMatMul(prim) => quant::run(prim, own, out, epilogue, cx),
-        Prim::Normed(prim) => normed::run(prim, own, out, epilogue, cx),
-        Prim::Conv(prim) => conv::run(prim, own, out, epilogue, cx),
-        Prim::ConvTranspose(prim) => conv_transpose::run(prim, own, out, epilogue, cx),
-        Prim::Integer(integer) => integer::run(integer, own, out, epilogue, cx),
-        other => Err(OpError::Unsupported { prim: other.name(), dtype: out.dtype() }),
-    }
-}
-
-/// Such steps exist for GPUs; here the product is a separate buffer.
-fn run_gated(
-    gated: &Gated,
-    inputs: &[Tensor<'_>],
-    outputs: &[TensorMut<'_>],
-    cx: &mut Context<'_>,
-) -> Result<(), OpError> {
-    let (dtype, made) = (gated.dtype, outputs[0].shape());
-    let unsupported = OpError::Unsupported { prim: "gated product", dtype };
-    let &[batch, rows, columns] = made else { return Err(unsupported) };
-    if !matches!(&*gated.product, Prim::MatMul(_) | Prim::QuantMatMul(_) | Prim::Normed(_)) {
-        return Err(unsupported);
-    }
-    let shape = [batch, rows, 2 * columns];
-    let strides = graph::shape::dense_strides(&shape);
-    let whole = View { buffer: BufferId(0), dtype, shape: shape.as_slice().into(), strides, offset: 0 };
-    let half = |half: usize| View { shape: made.into(), offset: (half * columns) as isize, ..whole.clone() };
-    let (first, second) = (half(0), half(1));
-    let mut memory = vec![0u128; (whole.elems() * dtype.bytes()).div_ceil(16)];
-    // SAFETY: the memory is as large as the view of the product; the other views are parts of it, and it outlives all
-    // of them.
-    let (to, parts) = unsafe {
-        let from = memory.as_ptr().cast();
-        (TensorMut::new(&whole, memory.as_mut_ptr().cast()), [Tensor::new(&first, from), Tensor::new(&second, from)])
-    };
-    dispatch(&gated.product, inputs, &[to], cx)?;
-    map::run(&Map { expr: gated.epilogue.clone() }, &parts, outputs, cx)
 }

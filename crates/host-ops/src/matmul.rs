@@ -27,7 +27,7 @@ pub(crate) fn run(
     let to = Output { out, epilogue, alpha: prim.alpha };
     macro_rules! choose {
         ($($a:ident $b:ident $out:ident: $at:ty, $bt:ty, $ot:ty, $compute:ty;)*) => {
-            match (a.dtype(), b.dtype(), epilogue.map_or(out.dtype(), |epilogue| epilogue.fused.dtype)) {
+            match (a.dtype(), b.dtype(), epilogue.map_or(out.dtype(), |epilogue| epilogue.dtype)) {
                 $((DType::$a, DType::$b, DType::$out) => typed::<$compute, $at, $bt, $ot>(a, b, &to, cx),)*
                 (.., dtype) => return Err(OpError::Unsupported { prim: "matmul", dtype }),
             }

@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod support;
 
-use graph::{DType, Prim, prim::Conv};
+use graph::{
+    DType,
+    prim::{Conv, ProductKind},
+};
 use proptest::prelude::*;
 use support::{Data, Layout, Out, assert_near, indices, run, tolerance};
 
@@ -65,7 +68,8 @@ impl Case {
         if self.bias {
             inputs.push(bias.clone());
         }
-        let prim = if transposed { Prim::ConvTranspose(self.prim()) } else { Prim::Conv(self.prim()) };
+        let kind = if transposed { ProductKind::ConvTranspose } else { ProductKind::Conv };
+        let prim = kind(self.prim()).into();
         let out = Out::new(self.dtype, &out_shape).laid(self.layouts[2]);
         let got = run(prim, &inputs, &[out]).unwrap();
         let mut want: Vec<f64> =
@@ -209,7 +213,8 @@ fn bytes_are_added_up_in_32_bits() {
         groups: 1,
         bias: false,
     };
-    let got = run(Prim::Conv(prim), &[x.clone(), w.clone()], &[Out::new(DType::I32, &[1, 3, 4, 4])]).unwrap();
+    let got =
+        run(ProductKind::Conv(prim).into(), &[x.clone(), w.clone()], &[Out::new(DType::I32, &[1, 3, 4, 4])]).unwrap();
     let want: Vec<f64> = indices(&[3, 4, 4])
         .iter()
         .map(|o| {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod support;
 
-use graph::{DType, Prim, prim::MatMul};
+use graph::{DType, Prim};
 use proptest::prelude::*;
 use support::{Data, Layout, Out, assert_near, run, tolerance};
 
@@ -25,7 +25,7 @@ fn check(types: [DType; 3], [batch, m, n, k]: [usize; 4], layouts: [Layout; 3], 
     let a = Data::noise(types[0], &[batch, m, k], seed).laid(layouts[0]);
     let b = Data::noise(types[1], &[batch, k, n], seed + 1).laid(layouts[1]);
     let out = Out::new(types[2], &[batch, m, n]).laid(layouts[2]);
-    let got = run(Prim::MatMul(MatMul { alpha }), &[a.clone(), b.clone()], &[out]).unwrap();
+    let got = run(Prim::matmul(alpha), &[a.clone(), b.clone()], &[out]).unwrap();
     let want = reference(&a, &b, f64::from(alpha));
     // Sums of k products of size up to 4.
     let scale = (k as f64).max(1.0).sqrt() * 4.0;
@@ -109,7 +109,7 @@ fn integers_wrap_around() {
     ] {
         let a = Data::new(dtype, &[1, 2, 3], vec![value; 6]);
         let b = Data::new(dtype, &[1, 3, 2], vec![value; 6]);
-        let got = run(Prim::MatMul(MatMul { alpha: 1.0 }), &[a, b], &[Out::new(dtype, &[1, 2, 2])]).unwrap();
+        let got = run(Prim::matmul(1.0), &[a, b], &[Out::new(dtype, &[1, 2, 2])]).unwrap();
         assert_near(&got[0], &[want; 4], 0.0, dtype);
     }
 }
@@ -118,6 +118,6 @@ fn integers_wrap_around() {
 fn infinities_do_not_spread_to_other_columns() {
     let a = Data::new(DType::F32, &[1, 2, 2], vec![1.0, 2.0, 3.0, 4.0]);
     let b = Data::new(DType::F32, &[1, 2, 3], vec![f64::INFINITY, 1.0, f64::NAN, 0.0, 1.0, 1.0]);
-    let got = run(Prim::MatMul(MatMul { alpha: 1.0 }), &[a, b], &[Out::new(DType::F32, &[1, 2, 3])]).unwrap();
+    let got = run(Prim::matmul(1.0), &[a, b], &[Out::new(DType::F32, &[1, 2, 3])]).unwrap();
     assert_near(&got[0], &[f64::INFINITY, 3.0, f64::NAN, f64::INFINITY, 7.0, f64::NAN], 0.0, "");
 }

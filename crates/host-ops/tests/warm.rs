@@ -7,8 +7,8 @@ use std::{
 use graph::{
     DType, Prim, Step, View,
     prim::{
-        Activation, ActivationKind, BufferId, Cell, Conv, Coordinates, Interpolation, MatMul, Nearest, Pool, PoolKind,
-        Recurrent, RecurrentInputs, Resize,
+        Activation, ActivationKind, BufferId, Cell, Conv, Coordinates, Interpolation, Nearest, Pool, PoolKind,
+        ProductKind, Recurrent, RecurrentInputs, Resize,
     },
     shape::dense_strides,
 };
@@ -87,11 +87,23 @@ type Case = (Prim, Vec<Vec<usize>>, Vec<Vec<usize>>);
 fn cases() -> Vec<Case> {
     let image = vec![2, 12, 17, 17];
     vec![
-        (Prim::MatMul(MatMul { alpha: 1.0 }), vec![vec![2, 30, 300], vec![2, 300, 50]], vec![vec![2, 30, 50]]),
-        (Prim::MatMul(MatMul { alpha: 1.0 }), vec![vec![1, 1, 300], vec![1, 300, 50]], vec![vec![1, 1, 50]]),
-        (Prim::Conv(conv(1, 1)), vec![image.clone(), vec![40, 12, 3, 3], vec![40]], vec![vec![2, 40, 17, 17]]),
-        (Prim::Conv(conv(12, 2)), vec![image.clone(), vec![12, 1, 3, 3], vec![12]], vec![vec![2, 12, 9, 9]]),
-        (Prim::ConvTranspose(conv(1, 2)), vec![image.clone(), vec![12, 5, 3, 3], vec![5]], vec![vec![2, 5, 33, 33]]),
+        (Prim::matmul(1.0), vec![vec![2, 30, 300], vec![2, 300, 50]], vec![vec![2, 30, 50]]),
+        (Prim::matmul(1.0), vec![vec![1, 1, 300], vec![1, 300, 50]], vec![vec![1, 1, 50]]),
+        (
+            ProductKind::Conv(conv(1, 1)).into(),
+            vec![image.clone(), vec![40, 12, 3, 3], vec![40]],
+            vec![vec![2, 40, 17, 17]],
+        ),
+        (
+            ProductKind::Conv(conv(12, 2)).into(),
+            vec![image.clone(), vec![12, 1, 3, 3], vec![12]],
+            vec![vec![2, 12, 9, 9]],
+        ),
+        (
+            ProductKind::ConvTranspose(conv(1, 2)).into(),
+            vec![image.clone(), vec![12, 5, 3, 3], vec![5]],
+            vec![vec![2, 5, 33, 33]],
+        ),
         (pool(PoolKind::Max { column_major: false }), vec![image.clone()], vec![vec![2, 12, 9, 9]]),
         (pool(PoolKind::Average { count_pad: false }), vec![image.clone()], vec![vec![2, 12, 9, 9]]),
         (resize(Interpolation::Linear), vec![image.clone()], vec![vec![2, 12, 34, 34]]),

@@ -5,9 +5,9 @@ use graph::{
     expr::{Binary, Expr, Unary},
     prim::{
         Activation, ActivationKind, Append, AppendAttention, ArgReduce, Attention, Axis, BatchDims, BufferId,
-        CachedAttention, Cell, Conv, Coordinates, Cumulative, Filled, Fused, Gated, Integer, Interpolation, Lrn, Map,
-        MatMul, Nearest, Norm, Normed, Pool, PoolKind, Positions, QuantMatMul, Recurrent, RecurrentInputs, Reduce,
-        ReduceKind, Resize, Rotary, Scatter, ScatterKind, Sinks, Softmax, TopK, WeightLayout, Zeros,
+        CachedAttention, Cell, Conv, Coordinates, Cumulative, Epilogue, Filled, Gate, Interpolation, Lrn, Map, MatMul,
+        Nearest, Norm, Pool, PoolKind, Positions, Product, ProductKind, QuantMatMul, Recurrent, RecurrentInputs,
+        Reduce, ReduceKind, Resize, Rotary, Scatter, ScatterKind, Sinks, Softmax, TopK, WeightLayout, Zeros,
     },
     shape,
 };
@@ -229,20 +229,28 @@ fn sequences(dtype: DType, samples: &mut Vec<Sample>) {
     }
 }
 
-fn fused(product: Prim, operands: usize, dtype: DType) -> Prim {
-    Prim::Fused(Fused { product: Box::new(product), operands, dtype, epilogue: expression(dtype, 2) })
+fn fused(kind: ProductKind, operands: usize, dtype: DType) -> Prim {
+    Product::from(kind).with_epilogue(Epilogue { operands, dtype, expr: expression(dtype, 2) }).into()
+}
+
+fn matmul() -> ProductKind {
+    ProductKind::MatMul(MatMul { alpha: 1.0 })
 }
 
 fn products(dtype: DType, samples: &mut Vec<Sample>) {
     for (name, m) in [("", 256usize), ("one row ", 1)] {
-        let prim = Prim::MatMul(MatMul { alpha: 1.0 });
         let (a, b, y): (&[usize], &[usize], &[usize]) = (&[2, m, 256], &[2, 256, 256], &[2, m, 256]);
         let inputs = [(dtype, a), (dtype, b)];
-        samples.push(sample(format!("matmul {name}{dtype}"), prim.clone(), &inputs, &[(dtype, y)]));
+        samples.push(sample(format!("matmul {name}{dtype}"), matmul().into(), &inputs, &[(dtype, y)]));
         let inputs = [(dtype, a), (dtype, b), (dtype, y)];
-        samples.push(sample(format!("matmul {name}add relu {dtype}"), fused(prim, 2, dtype), &inputs, &[(dtype, y)]));
+        samples.push(sample(
+            format!("matmul {name}add relu {dtype}"),
+            fused(matmul(), 2, dtype),
+            &inputs,
+            &[(dtype, y)],
+        ));
     }
-    let prim = Prim::MatMul(MatMul { alpha: 1.0 });
+    let prim = Prim::matmul(1.0);
     let large: (DType, &[usize]) = (dtype, &[4, 2048, 2048]);
     samples.push(sample(format!("matmul large {dtype}"), prim.clone(), &[large, large], &[large]));
     let deep: [(DType, &[usize]); 2] = [(dtype, &[1, 64, 4096]), (dtype, &[1, 4096, 64])];
@@ -263,13 +271,12 @@ fn products(dtype: DType, samples: &mut Vec<Sample>) {
             ([1, rows, k], [1, k, n], [k], [1, rows, n]);
         let inputs = [(dtype, &a[..]), (dtype, &b[..])];
         samples.push(sample(format!("matmul wide {rows} rows {dtype}"), prim.clone(), &inputs, &[(dtype, &y)]));
-        let normed = Prim::Normed(Normed { norm: rms_norm(), product: Box::new(prim.clone()) });
+        let normed = Product::from(matmul()).with_prologue(rms_norm());
         let inputs = [(dtype, &a[..]), (dtype, &b[..]), (dtype, &scale[..])];
-        let (gated, half) =
-            (Gated { product: Box::new(normed.clone()), dtype, epilogue: silu(dtype) }, [1, rows, n / 2]);
+        let (gated, half) = (normed.clone().with_gate(Gate { dtype, expr: silu(dtype) }), [1, rows, n / 2]);
         let label = format!("gated_normed_matmul {rows} rows {dtype}");
-        samples.push(sample(label, Prim::Gated(gated), &inputs, &[(dtype, &half)]));
-        samples.push(sample(format!("normed_matmul {rows} rows {dtype}"), normed, &inputs, &[(dtype, &y)]));
+        samples.push(sample(label, gated.into(), &inputs, &[(dtype, &half)]));
+        samples.push(sample(format!("normed_matmul {rows} rows {dtype}"), normed.into(), &inputs, &[(dtype, &y)]));
     }
 }
 
@@ -324,19 +331,21 @@ fn packed(dtype: DType, samples: &mut Vec<Sample>) {
         let own = inputs.len();
         // The row counts for which `graph` fuses the norm into the product.
         if rows <= 8 && !add {
-            let normed = Prim::Normed(Normed { norm: rms_norm(), product: Box::new(Prim::QuantMatMul(prim.clone())) });
+            let normed = Product::from(ProductKind::QuantMatMul(prim.clone())).with_prologue(rms_norm());
             let (label, scale) = (format!("normed_quant_matmul {bits} bits{word} {rows} rows {dtype}"), [k]);
             let inputs = [&inputs[..], &[(dtype, &scale[..])]].concat();
             let half: [usize; 3] = [1, rows, n / 2];
-            let gated = Gated { product: Box::new(normed.clone()), dtype, epilogue: silu(dtype) };
-            samples.push(sample(format!("gated_{label}"), Prim::Gated(gated), &inputs, &[(dtype, &half)]));
-            samples.push(sample(label, normed, &inputs, &[(dtype, &y)]));
+            let gated = normed.clone().with_gate(Gate { dtype, expr: silu(dtype) });
+            samples.push(sample(format!("gated_{label}"), gated.into(), &inputs, &[(dtype, &half)]));
+            samples.push(sample(label, normed.into(), &inputs, &[(dtype, &y)]));
         }
-        let (mut made, operands) = (Prim::QuantMatMul(prim), own);
-        if add {
+        let kind = ProductKind::QuantMatMul(prim);
+        let made = if add {
             inputs.push((dtype, &y[..]));
-            made = fused(made, operands, dtype);
-        }
+            fused(kind, own, dtype)
+        } else {
+            kind.into()
+        };
         let end = if add { " add relu" } else { "" };
         let label = format!("quant_matmul {bits} bits{word} {rows} rows{end} {dtype}");
         samples.push(sample(label, made, &inputs, &[(dtype, &y)]));
@@ -451,16 +460,15 @@ fn decoder(dtype: DType, samples: &mut Vec<Sample>) {
 
 /// Products of bytes, of a type of activations and one of weights.
 fn bytes(samples: &mut Vec<Sample>) {
-    let product = |prim: Prim| Prim::Integer(Integer { product: Box::new(prim), zeros: [128, 0] });
-    let matmul = Prim::MatMul(MatMul { alpha: 1.0 });
+    let zeros = [128, 0];
     for (name, m) in [("", 1024usize), ("one row ", 1)] {
         let inputs: [(DType, &[usize]); 2] = [(DType::U8, &[1, m, 1024]), (DType::I8, &[1, 1024, 1024])];
         let y: (DType, &[usize]) = (DType::I32, &[1, m, 1024]);
-        samples.push(sample(format!("integer matmul {name}u8 i8"), product(matmul.clone()), &inputs, &[y]));
+        let prim = ProductKind::IntegerMatMul { zeros }.into();
+        samples.push(sample(format!("integer matmul {name}u8 i8"), prim, &inputs, &[y]));
     }
     for (name, groups) in [("", 1usize), ("depthwise ", 64)] {
-        let Prim::Conv(conv) = conv(groups) else { continue };
-        let prim = product(Prim::Conv(Conv { bias: false, ..conv }));
+        let prim = ProductKind::IntegerConv { conv: Conv { bias: false, ..conv(groups) }, zeros }.into();
         let weights = [64, 64 / groups, 3, 3];
         let inputs: [(DType, &[usize]); 2] = [(DType::U8, &[2, 64, 28, 28]), (DType::I8, &weights)];
         let y: (DType, &[usize]) = (DType::I32, &[2, 64, 28, 28]);
@@ -481,14 +489,14 @@ fn pool(kind: PoolKind, window: usize, stride: usize) -> Prim {
     })
 }
 
-fn conv(groups: usize) -> Prim {
-    Prim::Conv(Conv {
+fn conv(groups: usize) -> Conv {
+    Conv {
         strides: [1usize, 1].into_iter().collect(),
         pads: [1isize, 1].into_iter().collect(),
         dilations: [1usize, 1].into_iter().collect(),
         groups,
         bias: true,
-    })
+    }
 }
 
 fn images(dtype: DType, samples: &mut Vec<Sample>) {
@@ -496,19 +504,19 @@ fn images(dtype: DType, samples: &mut Vec<Sample>) {
     for (name, groups) in [("", 1usize), ("depthwise ", 64)] {
         let (w, bias): ([usize; 4], (DType, &[usize])) = ([64, 64 / groups, 3, 3], (dtype, &[64]));
         let inputs = [x, (dtype, &w[..]), bias];
-        samples.push(sample(format!("conv {name}{dtype}"), conv(groups), &inputs, &[x]));
+        let kind = ProductKind::Conv(conv(groups));
+        samples.push(sample(format!("conv {name}{dtype}"), kind.clone().into(), &inputs, &[x]));
         let inputs = [x, (dtype, &w[..]), bias, x];
-        samples.push(sample(format!("conv {name}add relu {dtype}"), fused(conv(groups), 3, dtype), &inputs, &[x]));
+        samples.push(sample(format!("conv {name}add relu {dtype}"), fused(kind, 3, dtype), &inputs, &[x]));
     }
     let weights: (DType, &[usize]) = (dtype, &[64, 64, 3, 3]);
     let inputs = [x, weights, (dtype, &[64][..])];
-    let mut turned = sample(format!("conv channels last {dtype}"), conv(1), &inputs, &[x]);
+    let mut turned = sample(format!("conv channels last {dtype}"), ProductKind::Conv(conv(1)).into(), &inputs, &[x]);
     for view in turned.step.inputs.iter_mut().take(1).chain(&mut turned.step.outputs) {
         view.strides = [64 * 28 * 28isize, 1, 28 * 64, 64].into_iter().collect();
     }
     samples.push(turned);
-    let Prim::Conv(plain) = conv(1) else { return };
-    let prim = Prim::ConvTranspose(Conv { strides: [2usize, 2].into_iter().collect(), ..plain });
+    let prim = ProductKind::ConvTranspose(Conv { strides: [2usize, 2].into_iter().collect(), ..conv(1) }).into();
     samples.push(sample(format!("conv_transpose {dtype}"), prim, &inputs, &[(dtype, &[2, 64, 55, 55])]));
     for (kind, word) in
         [(PoolKind::Max { column_major: false }, "max"), (PoolKind::Average { count_pad: false }, "average")]
@@ -577,11 +585,12 @@ mod tests {
         let (mut products, mut appends) = (0, 0);
         for sample in &samples {
             match &sample.step.prim {
-                Prim::QuantMatMul(_) if sample.step.inputs[0].shape[1] <= 8 => {
+                Prim::Product(
+                    plain @ Product { kind: ProductKind::QuantMatMul(_), prologue: None, epilogue: None, .. },
+                ) if sample.step.inputs[0].shape[1] <= 8 => {
                     let mut normed = samples.iter().filter(|other| other.step.inputs[0] == sample.step.inputs[0]);
-                    let is_twin =
-                        |prim: &Prim| matches!(prim, Prim::Normed(normed) if *normed.product == sample.step.prim);
-                    assert!(normed.any(|other| is_twin(&other.step.prim)), "{}", sample.label);
+                    let twin = Prim::from(plain.clone().with_prologue(rms_norm()));
+                    assert!(normed.any(|other| other.step.prim == twin), "{}", sample.label);
                     products += 1;
                 }
                 Prim::Append(Append { rotary: Some(rotary), .. }) => {

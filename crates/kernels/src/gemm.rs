@@ -1,5 +1,5 @@
 //! Chooses the kernels of a product: `hip/gemm.hip`, `hip/direct.hip`, `hip/combine.hip`.
-use graph::{DType, Declined, Prim, Step, View};
+use graph::{DType, Declined, Step, View, prim::ProductKind};
 
 use crate::{
     Arch, Launch, Matrix, Work,
@@ -28,7 +28,7 @@ pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
     if product.rows * product.columns * product.batches() == 0 {
         return Ok(Work::nothing());
     }
-    if product.norm.is_some() || product.gated.is_some() {
+    if product.norm.is_some() || product.gate.is_some() {
         // Only this kernel supports them, and transposed, the rows would be those of the other operand.
         return match Few::of(&product) {
             Some(Few::Rows) if product.spatial.is_none() && product.batches() == 1 => gemv::work(&product, arch),
@@ -55,8 +55,7 @@ pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
 /// True for a product of two matrices that takes as long as reading the larger one, which our kernel reads once. With
 /// more rows, matrix instructions matter more.
 pub fn has_few_rows(step: &Step) -> bool {
-    let prim = if let Prim::Fused(fused) = &step.prim { &*fused.product } else { &step.prim };
-    matches!(prim, Prim::MatMul(_))
+    matches!(step.prim.product_and_epilogue(), Some((ProductKind::MatMul(_), _)))
         && Product::new(step).is_ok_and(|product| {
             product.batches() == 1 && product.rows.min(product.columns) <= 2 && Few::of(&product).is_some()
         })

@@ -5,7 +5,7 @@ use crate::{
     Arch, Args, Kernel, Launch, Matrix, Work, expr,
     gemm::grid,
     product::{Choice, Place, Product, Side},
-    quant::gate,
+    quant::gate_text,
 };
 
 macro_rules! text {
@@ -71,14 +71,14 @@ impl Cut {
         let is_packed = near.is_multiple_of(elems as u64) && right.is_aligned(elems, &[apart]);
         let pack = if is_packed { elems as u64 } else { 1 };
         let (threads, shape) = if along_k {
-            if product.gated.is_some() {
+            if product.gate.is_some() {
                 return Err(Declined::new("a gate over columns that are not contiguous"));
             }
             (256, Shape::AlongK { columns: if rows <= 2 { 4 } else { 2 } })
         } else {
             across(product, rows, pack, arch)
         };
-        let made_of = 1 + u64::from(product.gated.is_some());
+        let made_of = 1 + u64::from(product.gate.is_some());
         // The columns of a block, the k it reads at a time, and the k of a thread.
         let (width, round, own) = match shape {
             Shape::AlongK { columns } => (u64::from(threads / arch.wave) * columns, u64::from(arch.wave) * pack, pack),
@@ -128,7 +128,7 @@ fn across(product: &Product<'_>, rows: u64, pack: u64, arch: &Arch) -> (u32, Sha
     let units = u64::from(arch.compute_units);
     let line = (LINE_BYTES / PACK_BYTES) as u64;
     let blocks = |lanes: u64| product.columns.div_ceil(lanes * pack) * product.batches();
-    if product.gated.is_some() && pack > 1 && rows <= 2 {
+    if product.gate.is_some() && pack > 1 && rows <= 2 {
         // Half of the lanes read the columns of each half.
         let lanes = if 8 * blocks(line) >= 7 * units { 2 * line } else { line };
         (if rows * pack > 8 { 512 } else { MOST_THREADS }, Shape::Across { lanes, deep: DEEP })
@@ -157,11 +157,11 @@ pub(crate) fn work(product: &Product<'_>, arch: &Arch) -> Result<Work, Declined>
     let cut = Cut::new(product, rows, arch)?;
     let (blocks, splits) = (u64::from(cut.choice.tiles[1]) * product.batches(), cut.choice.splits);
     let mut kernel = product.kernel("gemv", GEMV, false);
-    if let Some(gated) = product.gated {
-        kernel = kernel.with(expr::headers([&gated.epilogue]));
-        kernel.generated = gate(gated, product.out.0.dtype);
+    if let Some(gate) = product.gate {
+        kernel = kernel.with(expr::headers([&gate.expr]));
+        kernel.generated = gate_text(gate, product.out.0.dtype);
     }
-    let (norm, gated) = (u8::from(product.norm.is_some()), u8::from(product.gated.is_some()));
+    let (norm, gated) = (u8::from(product.norm.is_some()), u8::from(product.gate.is_some()));
     let kernel = kernel.set("ROWS", rows).set("NORM", norm).set("GATED", gated);
     // Sums of all parts, then the squares of their rows.
     let sums = product.rows * product.columns * product.batches() * u64::from(splits);

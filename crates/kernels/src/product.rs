@@ -2,8 +2,9 @@
 use std::fmt::Write;
 
 use graph::{
-    DType, Declined, Prim, Step, View,
-    prim::{Conv, Fused, Gated, MatMul, Norm},
+    DType, Declined, Step, View,
+    expr::Expr,
+    prim::{Conv, Epilogue, Gate, Norm, ProductKind},
 };
 
 use crate::{Args, Kernel, expr, kernel::type_name, layout::Layout};
@@ -128,9 +129,9 @@ pub(crate) struct Product<'a> {
     pub operands: Vec<(usize, &'a View, Place)>,
     pub norm: Option<Prologue<'a>>,
     /// Combines two columns, `columns` apart, into one element.
-    pub gated: Option<&'a Gated>,
+    pub gate: Option<&'a Gate>,
     pub alpha: f32,
-    pub fused: Option<&'a Fused>,
+    pub epilogue: Option<&'a Epilogue>,
     /// The element type of the sums.
     pub sum: DType,
 }
@@ -141,30 +142,22 @@ impl<'a> Product<'a> {
     /// # Errors
     /// No kernel supports its types or extents.
     pub fn new(step: &'a Step) -> Result<Self, Declined> {
-        let (prim, fused, gated) = match &step.prim {
-            Prim::Fused(fused) => (&*fused.product, Some(fused), None),
-            Prim::Gated(gated) => (&*gated.product, None, Some(gated)),
-            other => (other, None, None),
+        let declined = || Declined::new(format!("{} is not a product of numbers", step.prim.name()));
+        let fused = step.prim.product().ok_or_else(declined)?;
+        let norm = fused.prologue.as_ref();
+        let norm = norm.map(|norm| Prologue::new(norm, step.own_inputs() - 1, step)).transpose()?;
+        let mut product = match &fused.kind {
+            ProductKind::MatMul(prim) => Self::of_matrices(prim.alpha, step, [0; 2]),
+            ProductKind::IntegerMatMul { zeros } => Self::of_matrices(1.0, step, *zeros),
+            ProductKind::Conv(prim) => Self::of_windows(prim, false, step, [0; 2])?,
+            ProductKind::IntegerConv { conv, zeros } => Self::of_windows(conv, false, step, *zeros)?,
+            ProductKind::ConvTranspose(prim) => Self::of_windows(prim, true, step, [0; 2])?,
+            ProductKind::QuantMatMul(_) => return Err(declined()),
         };
-        let own = fused.map_or(step.inputs.len(), |fused| fused.operands);
-        let (prim, norm) = match prim {
-            Prim::Normed(normed) => (&*normed.product, Some(Prologue::new(&normed.norm, own - 1, step)?)),
-            other => (other, None),
-        };
-        let (prim, zeros) = match prim {
-            Prim::Integer(integer) => (&*integer.product, integer.zeros),
-            other => (other, [0; 2]),
-        };
-        let mut product = match prim {
-            Prim::MatMul(prim) => Self::of_matrices(prim, step, zeros),
-            Prim::Conv(prim) => Self::of_windows(prim, false, step, zeros)?,
-            Prim::ConvTranspose(prim) => Self::of_windows(prim, true, step, zeros)?,
-            other => return Err(Declined::new(format!("{} is not a product", other.name()))),
-        };
-        if let Some(fused) = fused {
-            product.fuse(fused, step);
+        if let Some(epilogue) = &fused.epilogue {
+            product.fuse(epilogue, step);
         }
-        (product.norm, product.gated) = (norm, gated);
+        (product.norm, product.gate) = (norm, fused.gate.as_ref());
         product.check_types()?;
         product.flatten();
         let large = |extent: u64| extent >= 1 << 31;
@@ -179,14 +172,14 @@ impl<'a> Product<'a> {
     /// # Errors
     /// No kernel supports its types or extents.
     pub fn packed(step: &'a Step, across: usize) -> Result<Self, Declined> {
-        let mut product = Self::of_matrices(&MatMul { alpha: 1.0 }, step, [0; 2]);
+        let mut product = Self::of_matrices(1.0, step, [0; 2]);
         product.right = Side { across: across as i64, k: 0, ..product.right };
-        if let Prim::Fused(fused) = &step.prim {
-            product.fuse(fused, step);
+        if let Some(epilogue) = step.prim.product().and_then(|product| product.epilogue.as_ref()) {
+            product.fuse(epilogue, step);
         }
         let dtype = product.left.view.dtype;
         let is_float = matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
-        let stored = product.fused.is_some() || product.out.0.dtype == dtype;
+        let stored = product.epilogue.is_some() || product.out.0.dtype == dtype;
         if !is_float || product.sum != dtype || !stored {
             return Err(Declined::new(format!("a product of {dtype} and packed weights as {}", product.sum)));
         }
@@ -198,18 +191,18 @@ impl<'a> Product<'a> {
     }
 
     /// Adds an epilogue.
-    fn fuse(&mut self, fused: &'a Fused, step: &'a Step) {
-        self.sum = fused.dtype;
+    fn fuse(&mut self, epilogue: &'a Epilogue, step: &'a Step) {
+        self.sum = epilogue.dtype;
         let groups_rows = self.rows as i64;
         let is_conv = self.spatial.is_some();
         let place = |view: &View| if is_conv { window_place(view, groups_rows) } else { matrix_place(view) };
-        self.operands = (fused.operands..step.inputs.len())
+        self.operands = (epilogue.operands..step.inputs.len())
             .map(|number| (number, &step.inputs[number], place(&step.inputs[number])))
             .collect();
-        self.fused = Some(fused);
+        self.epilogue = Some(epilogue);
     }
 
-    fn of_matrices(prim: &MatMul, step: &'a Step, zeros: [i32; 2]) -> Self {
+    fn of_matrices(alpha: f32, step: &'a Step, zeros: [i32; 2]) -> Self {
         let (a, b, out) = (&step.inputs[0], &step.inputs[1], &step.outputs[0]);
         let [batch, rows, columns] = [out.shape[0], out.shape[1], out.shape[2]];
         let stride = |view: &View, axis: usize| if view.shape[axis] == 1 { 0 } else { view.strides[axis] as i64 };
@@ -230,9 +223,9 @@ impl<'a> Product<'a> {
             out: (out, matrix_place(out)),
             operands: Vec::new(),
             norm: None,
-            gated: None,
-            alpha: prim.alpha,
-            fused: None,
+            gate: None,
+            alpha,
+            epilogue: None,
             sum: out.dtype,
         }
     }
@@ -303,9 +296,9 @@ impl<'a> Product<'a> {
             out: (out, window_place(out, rows as i64)),
             operands: Vec::new(),
             norm: None,
-            gated: None,
+            gate: None,
             alpha: 1.0,
-            fused: None,
+            epilogue: None,
             sum: out.dtype,
         })
     }
@@ -320,7 +313,7 @@ impl<'a> Product<'a> {
             (F32 | F64 | I32 | I64, _) => left == right && self.sum == left,
             _ => left == right && left.is_int() && self.sum == left,
         };
-        let stored = self.fused.is_some() || self.out.0.dtype == self.sum;
+        let stored = self.epilogue.is_some() || self.out.0.dtype == self.sum;
         if fits && stored {
             Ok(())
         } else {
@@ -425,7 +418,7 @@ impl<'a> Product<'a> {
         let bias = self.bias.map_or(self.out.0.dtype, |(_, view)| view.dtype);
         let conv = self.spatial.as_ref().map_or(0, |spatial| 1 + u8::from(spatial.transposed));
         let (sum, signed, _) = self.sum_type();
-        let fused = self.fused.filter(|_| !partial);
+        let epilogue = self.epilogue.filter(|_| !partial);
         let mut kernel = Kernel::new(name, family)
             .set("LEFT_T", type_name(self.left.view.dtype))
             .set("RIGHT_T", type_name(self.right.view.dtype))
@@ -437,22 +430,22 @@ impl<'a> Product<'a> {
             .set("BIAS", u8::from(self.bias.is_some()))
             .set("PARTIAL", u8::from(partial))
             .set("OPERANDS", self.operands.len())
-            .set("FUSED", u8::from(fused.is_some()));
-        let Some(fused) = fused else { return kernel };
-        kernel = kernel.with(expr::headers([&fused.epilogue]));
-        kernel.generated = self.epilogue(fused);
+            .set("FUSED", u8::from(epilogue.is_some()));
+        let Some(epilogue) = epilogue else { return kernel };
+        kernel = kernel.with(expr::headers([&epilogue.expr]));
+        kernel.generated = self.epilogue_text(&epilogue.expr);
         kernel
     }
 
     /// The function that `finish` of `hip/product.h` calls.
-    fn epilogue(&self, fused: &Fused) -> String {
-        let mut text = expr::function("stored_of", &fused.epilogue, self.out.0.dtype);
+    fn epilogue_text(&self, epilogue: &Expr) -> String {
+        let mut text = expr::function("stored_of", epilogue, self.out.0.dtype);
         let read = |(number, _): (u16, DType)| {
             let Some(at) = usize::from(number).checked_sub(1) else { return "sum".to_owned() };
             let dtype = type_name(self.operands[at].1.dtype);
             format!("get(((const {dtype}*)a.operand[{at}])[s.operand[{at}] + (i64)row * a.operand_place[{at}].row])")
         };
-        let values: Vec<String> = expr::inputs(&fused.epilogue).into_iter().map(read).collect();
+        let values: Vec<String> = expr::inputs(epilogue).into_iter().map(read).collect();
         text.push_str(
             "template <class A, class S> DEV OUT_T epilogue(const A& a, SIGNED sum, u32 row, const S& s) {\n",
         );

@@ -4,8 +4,8 @@
 //! Weights are read in the model's layout: along k, so that adjacent lanes read adjacent bytes, 16 each. Another layout
 //! would not save a byte, and would cost every session a pass over all weights.
 use graph::{
-    DType, Declined, Prim, Step, View,
-    prim::{BufferId, Fused, Gated, MatMul, Norm, QuantMatMul, WeightLayout, Zeros},
+    DType, Declined, Step, View,
+    prim::{self, BufferId, Gate, MatMul, Norm, ProductKind, QuantMatMul, WeightLayout, Zeros},
 };
 
 use crate::{
@@ -149,10 +149,7 @@ struct Prologue<'a> {
 
 impl<'a> Prologue<'a> {
     fn new(norm: &'a Norm, step: &'a Step, product: &Product<'_>) -> Result<Self, Declined> {
-        let number = match &step.prim {
-            Prim::Fused(fused) => fused.operands - 1,
-            _ => step.inputs.len() - 1,
-        };
+        let number = step.own_inputs() - 1;
         let (scale, pack) = (&step.inputs[number], 16 / product.left.bytes());
         let plain = !norm.centre && norm.scale && !norm.bias && norm.axes == 1;
         if !plain || product.left.k != 1 || scale.dtype != product.left.view.dtype || !scale.is_dense() {
@@ -182,7 +179,7 @@ pub struct Unpacked {
 /// Splits a product of many rows with packed weights, which are unpacked at an offset in scratch memory; `None` for any
 /// other step.
 pub fn unpacked(step: &Step, arch: &Arch, at: usize) -> Option<Unpacked> {
-    let prim = packed_product(step)?;
+    let Some((ProductKind::QuantMatMul(prim), epilogue)) = step.prim.product_and_epilogue() else { return None };
     let weights = Weights::new(prim, step).ok()?;
     let product = Product::packed(step, weights.row_bytes).ok()?;
     let bytes = weights.unpacked_bytes(&product);
@@ -198,12 +195,9 @@ pub fn unpacked(step: &Step, arch: &Arch, at: usize) -> Option<Unpacked> {
     let args = args.u32("columns", columns as u32).u32("eights", (pitch / 8) as u32);
     let blocks = grid_x((columns * pitch / 8).div_ceil(THREADS as usize) as u64).ok()?;
     let launch = Launch { kernel, grid: [blocks, 1, 1], threads: THREADS, lds_bytes: 0, args };
-    let matmul = Prim::MatMul(MatMul { alpha: 1.0 });
-    let prim = match &step.prim {
-        Prim::Fused(fused) => Prim::Fused(Fused { product: Box::new(matmul), ..fused.clone() }),
-        _ => matmul,
-    };
-    let mut step = Step { prim, ..step.clone() };
+    let matmul = prim::Product::from(ProductKind::MatMul(MatMul { alpha: 1.0 }));
+    let fused = prim::Product { epilogue: epilogue.cloned(), ..matmul };
+    let mut step = Step { prim: fused.into(), ..step.clone() };
     step.inputs[1] = View {
         buffer: UNPACKED,
         dtype,
@@ -214,48 +208,11 @@ pub fn unpacked(step: &Step, arch: &Arch, at: usize) -> Option<Unpacked> {
     Some(Unpacked { launch, step, end: at + bytes })
 }
 
-fn packed_product(step: &Step) -> Option<&QuantMatMul> {
-    match &step.prim {
-        Prim::QuantMatMul(prim) => Some(prim),
-        Prim::Fused(fused) => match &*fused.product {
-            Prim::QuantMatMul(prim) => Some(prim),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// The launches of a product.
-pub(crate) fn work(prim: &QuantMatMul, step: &Step, arch: &Arch) -> Result<Work, Declined> {
-    made(prim, None, None, step, arch)
-}
-
-/// Same as [`work`], with the norm before the product.
-pub(crate) fn normed(prim: &QuantMatMul, norm: &Norm, step: &Step, arch: &Arch) -> Result<Work, Declined> {
-    made(prim, Some(norm), None, step, arch)
-}
-
-/// Same as [`work`] or [`normed`], with columns combined in pairs.
-pub(crate) fn gated(prim: &Gated, step: &Step, arch: &Arch) -> Result<Work, Declined> {
-    match &*prim.product {
-        Prim::QuantMatMul(product) => made(product, None, Some(prim), step, arch),
-        Prim::Normed(normed) if let Prim::QuantMatMul(product) = &*normed.product => {
-            made(product, Some(&normed.norm), Some(prim), step, arch)
-        }
-        other => Err(Declined::new(format!("columns of {} in pairs", other.name()))),
-    }
-}
-
-fn made(
-    prim: &QuantMatMul,
-    norm: Option<&Norm>,
-    gated: Option<&Gated>,
-    step: &Step,
-    arch: &Arch,
-) -> Result<Work, Declined> {
+/// The launches of a product, with everything fused into it.
+pub(crate) fn work(prim: &QuantMatMul, fused: &prim::Product, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let weights = Weights::new(prim, step)?;
     let product = Product::packed(step, weights.row_bytes)?;
-    let prologue = norm.map(|norm| Prologue::new(norm, step, &product)).transpose()?;
+    let prologue = fused.prologue.as_ref().map(|norm| Prologue::new(norm, step, &product)).transpose()?;
     if product.rows * product.columns == 0 {
         return Ok(Work::nothing());
     }
@@ -271,7 +228,7 @@ fn made(
     }
     // The twin converts slowly what other GPUs do in passing, so matrix instructions pay off even for one row there.
     let suits = weights.suit_matrix(&product, arch) && (product.rows > 1 || arch.matrix == Matrix::Mma);
-    let task = Task { weights: &weights, product: &product, prologue: prologue.as_ref(), gated };
+    let task = Task { weights: &weights, product: &product, prologue: prologue.as_ref(), gate: fused.gate.as_ref() };
     if !suits {
         return task.gemv(arch);
     }
@@ -339,13 +296,13 @@ struct Task<'a> {
     weights: &'a Weights<'a>,
     product: &'a Product<'a>,
     prologue: Option<&'a Prologue<'a>>,
-    gated: Option<&'a Gated>,
+    gate: Option<&'a Gate>,
 }
 
 impl Task<'_> {
     /// Columns of the weights per output column.
     fn made_of(&self) -> u64 {
-        1 + u64::from(self.gated.is_some())
+        1 + u64::from(self.gate.is_some())
     }
 
     /// The number of groups of this many columns.
@@ -374,15 +331,15 @@ impl Task<'_> {
     }
 
     fn kernel(&self, name: &'static str, family: &'static str, cut: &Cut) -> Kernel {
-        let Self { weights, product, prologue, gated } = *self;
+        let Self { weights, product, prologue, gate } = *self;
         let mut kernel = weights.set(product.kernel(name, family, cut.splits > 1));
-        if let Some(gated) = gated {
-            kernel = kernel.with(expr::headers([&gated.epilogue]));
-            kernel.generated = gate(gated, product.out.0.dtype);
+        if let Some(gate) = gate {
+            kernel = kernel.with(expr::headers([&gate.expr]));
+            kernel.generated = gate_text(gate, product.out.0.dtype);
         }
         kernel
             .set("NORM", prologue.map_or(0, |prologue| prologue.pack))
-            .set("GATED", u8::from(gated.is_some()))
+            .set("GATED", u8::from(gate.is_some()))
             .set("THREADS", cut.threads)
     }
 
@@ -486,10 +443,9 @@ impl Task<'_> {
 }
 
 /// The function that combines two sums into an element.
-pub(crate) fn gate(gated: &Gated, dtype: DType) -> String {
-    let mut text = expr::function("stored_of", &gated.epilogue, dtype);
-    let names =
-        expr::inputs(&gated.epilogue).into_iter().map(|(number, _)| if number == 0 { "first" } else { "second" });
+pub(crate) fn gate_text(gate: &Gate, dtype: DType) -> String {
+    let mut text = expr::function("stored_of", &gate.expr, dtype);
+    let names = expr::inputs(&gate.expr).into_iter().map(|(number, _)| if number == 0 { "first" } else { "second" });
     let values: Vec<&str> = names.collect();
     text.push_str("template <class V> DEV OUT_T gated(V first, V second) {\n");
     text.push_str(&format!("  return put<OUT_T>(stored_of({}));\n}}\n", values.join(", ")));

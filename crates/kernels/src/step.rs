@@ -1,5 +1,5 @@
 //! Turns steps into launches.
-use graph::{Declined, Prim, Step};
+use graph::{Declined, Prim, Step, prim::ProductKind};
 
 use crate::{
     Arch, Work, append, append_attention, arg_reduce, attention, cached_attention, cumulative, gather, gemm, lrn, map,
@@ -25,6 +25,10 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
         Prim::Map(prim) => map::work(prim, step, arch),
         Prim::Norm(prim) => norm::work(prim, step, arch),
         Prim::Pool(prim) => pool::work(prim, step, arch),
+        Prim::Product(product) => match &product.kind {
+            ProductKind::QuantMatMul(prim) => quant::work(prim, product, step, arch),
+            _ => gemm::work(step, arch),
+        },
         Prim::Recurrent(prim) => recurrent::work(prim, step),
         Prim::Reduce(prim) => reduce::work(prim, step, arch),
         Prim::Resize(prim) => resize::work(prim, step),
@@ -33,33 +37,7 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
         Prim::ScatterNd(prim) => scatter::tuples(prim, step, arch),
         Prim::Softmax(prim) => softmax::work(prim, step, arch),
         Prim::TopK(prim) => top_k::work(prim, step),
-        Prim::QuantMatMul(prim) => quant::work(prim, step, arch),
-        Prim::Fused(fused) if let Prim::QuantMatMul(prim) = &*fused.product => quant::work(prim, step, arch),
-        Prim::Normed(normed) if let Prim::QuantMatMul(prim) = &*normed.product => {
-            quant::normed(prim, &normed.norm, step, arch)
-        }
-        Prim::Fused(fused)
-            if let Prim::Normed(normed) = &*fused.product
-                && let Prim::QuantMatMul(prim) = &*normed.product =>
-        {
-            quant::normed(prim, &normed.norm, step, arch)
-        }
-        Prim::Gated(prim) if has_packed_weights(&prim.product) => quant::gated(prim, step, arch),
-        Prim::MatMul(_)
-        | Prim::Normed(_)
-        | Prim::Gated(_)
-        | Prim::Conv(_)
-        | Prim::ConvTranspose(_)
-        | Prim::Integer(_)
-        | Prim::Fused(_) => gemm::work(step, arch),
         other => Err(Declined::new(format!("no kernel for {}", other.name()))),
-    }
-}
-
-fn has_packed_weights(product: &Prim) -> bool {
-    match product {
-        Prim::Normed(normed) => has_packed_weights(&normed.product),
-        other => matches!(other, Prim::QuantMatMul(_)),
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     time::Instant,
 };
 
-use graph::{Prim, Step};
+use graph::{Prim, Step, prim::ProductKind};
 use hipdnn::Handle;
 
 use super::{Dnn, DnnError, Form, Look, Offering, operations, signature};
@@ -58,11 +58,8 @@ impl Offering {
 
 /// True if hipDNN is asked before any other backend.
 fn is_asked_first(prim: &Prim) -> bool {
-    match prim {
-        Prim::MatMul(_) => false,
-        Prim::Fused(fused) => is_asked_first(&fused.product),
-        other => operations::is_known(other),
-    }
+    let is_matmul = prim.product().is_some_and(|product| matches!(product.kind, ProductKind::MatMul(_)));
+    operations::is_known(prim) && !is_matmul
 }
 
 impl Dnn {

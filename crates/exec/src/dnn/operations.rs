@@ -1,7 +1,7 @@
 //! Translates steps to hipDNN graphs.
 use graph::{
     Declined, Prim, Step, View,
-    prim::{Conv, Filled, Fused, MatMul, Norm, Pool, PoolKind},
+    prim::{Conv, Epilogue as FusedEpilogue, Filled, MatMul, Norm, Pool, PoolKind, ProductKind},
 };
 use hipdnn::{
     Convolution, Resample, Scalar, Tensor, TensorId,
@@ -17,12 +17,12 @@ use super::{
 /// True for the primitives that hipDNN has operations for.
 pub(super) fn is_known(prim: &Prim) -> bool {
     match prim {
-        Prim::Conv(_) | Prim::ConvTranspose(_) | Prim::MatMul(_) | Prim::Pool(_) | Prim::Norm(_) => true,
-        Prim::Attention(_) => true,
+        Prim::Pool(_) | Prim::Norm(_) | Prim::Attention(_) => true,
         // Only the device knows how full a cache is, unless it is empty.
         Prim::CachedAttention(prim) => prim.filled == Filled::EMPTY,
-        Prim::Fused(fused) => is_known(&fused.product),
-        _ => false,
+        prim => prim.product_and_epilogue().is_some_and(|(kind, _)| {
+            matches!(kind, ProductKind::Conv(_) | ProductKind::ConvTranspose(_) | ProductKind::MatMul(_))
+        }),
     }
 }
 
@@ -36,10 +36,7 @@ pub(super) fn sketch(step: &Step) -> Result<Sketch, Declined> {
     }
     let mut sketch = Sketch::new(step.prim.name(), x.dtype)?;
     let axes = rank(&step.prim, x);
-    let made = match &step.prim {
-        Prim::Fused(fused) => fused_product(&mut sketch, fused, &step.inputs, y)?,
-        prim => operation(&mut sketch, prim, &step.inputs, y)?,
-    };
+    let made = operation(&mut sketch, &step.prim, &step.inputs, y)?;
     match &step.prim {
         Prim::Attention(_) => sketch.write(step.inputs.len(), made, &attention::four_axes(y), 4)?,
         _ => sketch.write(step.inputs.len(), made, y, axes)?,
@@ -58,32 +55,49 @@ fn rank(prim: &Prim, x: &View) -> usize {
 
 fn operation(sketch: &mut Sketch, prim: &Prim, inputs: &[View], y: &View) -> Result<TensorId, Declined> {
     match prim {
-        Prim::Conv(conv) => convolution(sketch, conv, inputs, y, false),
-        Prim::ConvTranspose(conv) => convolution(sketch, conv, inputs, y, true),
-        Prim::MatMul(matmul) => product(sketch, matmul, inputs),
         Prim::Pool(pool) => window(sketch, pool, &inputs[0], y),
         Prim::Norm(norm) => normalisation(sketch, norm, inputs),
         Prim::Attention(prim) => attention::attention(sketch, prim, inputs),
         Prim::CachedAttention(prim) => attention::prompt(sketch, prim, inputs),
-        other => Err(Declined::new(format!("hipDNN has no operation for {}", other.name()))),
+        other => {
+            let (kind, epilogue) = other.product_and_epilogue().ok_or_else(|| unknown(other))?;
+            let own = epilogue.map_or(inputs.len(), |epilogue| epilogue.operands);
+            let made = match kind {
+                ProductKind::Conv(conv) => convolution(sketch, conv, &inputs[..own], y, false)?,
+                ProductKind::ConvTranspose(conv) => convolution(sketch, conv, &inputs[..own], y, true)?,
+                ProductKind::MatMul(matmul) => product(sketch, matmul, &inputs[..own])?,
+                _ => return Err(unknown(other)),
+            };
+            epilogue.map_or(Ok(made), |epilogue| with_epilogue(sketch, epilogue, made, inputs, y))
+        }
     }
 }
 
-fn fused_product(sketch: &mut Sketch, fused: &Fused, inputs: &[View], y: &View) -> Result<TensorId, Declined> {
-    let made = operation(sketch, &fused.product, &inputs[..fused.operands], y)?;
+fn unknown(prim: &Prim) -> Declined {
+    Declined::new(format!("hipDNN has no operation for {}", prim.name()))
+}
+
+/// Adds the operations of an epilogue to those of its product.
+fn with_epilogue(
+    sketch: &mut Sketch,
+    epilogue: &FusedEpilogue,
+    made: TensorId,
+    inputs: &[View],
+    y: &View,
+) -> Result<TensorId, Declined> {
     let axes = y.shape.len();
-    let mut operands: Vec<Option<TensorId>> = vec![None; inputs.len() - fused.operands];
+    let mut operands: Vec<Option<TensorId>> = vec![None; inputs.len() - epilogue.operands];
     let mut input = |sketch: &mut Sketch, number: usize| {
         let Some(further) = number.checked_sub(1) else { return Ok(made) };
         if let Some(known) = operands[further] {
             return Ok(known);
         }
-        let at = fused.operands + further;
+        let at = epilogue.operands + further;
         let id = sketch.read(at, &inputs[at], axes, Repeats::Anywhere)?;
         operands[further] = Some(id);
         Ok(id)
     };
-    let result = Epilogue { expr: &fused.epilogue, input: &mut input, made: Vec::new(), counts: None }.write(sketch)?;
+    let result = Epilogue { expr: &epilogue.expr, input: &mut input, made: Vec::new(), counts: None }.write(sketch)?;
     // A tensor that the caller provides can't also be the output.
     if operands.contains(&Some(result)) {
         return Ok(sketch.pointwise(PointwiseMode::IDENTITY, &[result]));

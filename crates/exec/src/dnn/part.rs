@@ -7,7 +7,7 @@ use graph::{
     Plan, Prim, Step, View,
     expr::{Binary, Expr, Ref},
     plan::{ALIGNMENT, Place},
-    prim::{BufferId, Conv, Fused, Map, MatMul},
+    prim::{BufferId, Conv, Map, MatMul, ProductKind},
     shape::{Strides, dense_strides},
 };
 
@@ -46,9 +46,11 @@ impl Offering {
     /// The largest parts of a step that hipDNN runs; `None` if the step is not split.
     fn parts(&self, step: &Step, first: u32, is_taken: &dyn Fn(&Step) -> bool) -> Option<Parts> {
         let takes = |step: &Step| matches!(self.offer(step), Some(Ok(_)));
-        let is_open = match product(&step.prim) {
-            Prim::Conv(_) | Prim::ConvTranspose(_) => true,
-            Prim::MatMul(_) | Prim::Attention(_) => self.offers == Offers::Everything && !is_taken(step),
+        let is_open = match (&step.prim, step.prim.product_and_epilogue()) {
+            (_, Some((ProductKind::Conv(_) | ProductKind::ConvTranspose(_), _))) => true,
+            (Prim::Attention(_), _) | (_, Some((ProductKind::MatMul(_), _))) => {
+                self.offers == Offers::Everything && !is_taken(step)
+            }
             _ => false,
         };
         let Some(Err(declined)) = is_open.then(|| self.offer(step)).flatten() else { return None };
@@ -91,47 +93,46 @@ impl Parts {
     }
 }
 
-fn product(prim: &Prim) -> &Prim {
-    if let Prim::Fused(fused) = prim { &fused.product } else { prim }
-}
-
 fn is_product(prim: &Prim) -> bool {
-    matches!(prim, Prim::Conv(_) | Prim::ConvTranspose(_) | Prim::MatMul(_))
+    let kind = prim.plain_product();
+    matches!(kind, Some(ProductKind::Conv(_) | ProductKind::ConvTranspose(_) | ProductKind::MatMul(_)))
 }
 
 /// A product that stores its result, followed by its epilogue as a map.
 fn without_epilogue(step: &Step, first: u32) -> Option<Parts> {
-    let Prim::Fused(Fused { product, operands, dtype, epilogue }) = &step.prim else { return None };
+    let (kind, Some(epilogue)) = step.prim.product_and_epilogue()? else { return None };
     let made = step.outputs.first()?;
     let mut parts = Parts::new(step.node, first);
-    let result = parts.between(&View { dtype: *dtype, ..made.clone() }, dense_order(made));
-    let (own, further) = step.inputs.split_at(*operands);
-    parts.push((**product).clone(), own.to_vec(), result.clone());
+    let result = parts.between(&View { dtype: epilogue.dtype, ..made.clone() }, dense_order(made));
+    let (own, further) = step.inputs.split_at(epilogue.operands);
+    parts.push(kind.clone().into(), own.to_vec(), result.clone());
     let inputs = [&[result], further].concat();
-    parts.push(Prim::Map(Map { expr: epilogue.clone() }), inputs, made.clone());
+    parts.push(Prim::Map(Map { expr: epilogue.expr.clone() }), inputs, made.clone());
     Some(parts)
 }
 
 /// A product without its bias or factor, which is one operation, followed by everything else as a map.
 fn alone(step: &Step, first: u32) -> Option<Parts> {
     let made = step.outputs.first()?;
-    let (own, dtype, epilogue) = match &step.prim {
-        Prim::Fused(fused) => (fused.operands, fused.dtype, Some(&fused.epilogue)),
-        _ => (step.inputs.len(), made.dtype, None),
-    };
-    let (own, further) = step.inputs.split_at(own);
+    let (kind, epilogue) = step.prim.product_and_epilogue()?;
+    let dtype = epilogue.map_or(made.dtype, |epilogue| epilogue.dtype);
+    let (own, further) = step.inputs.split_at(step.own_inputs());
     let without_bias = |conv: &Conv| Conv { bias: false, ..conv.clone() };
-    let (bare, factor, bias) = match product(&step.prim) {
-        Prim::Conv(conv) if conv.bias => (Prim::Conv(without_bias(conv)), None, Some(own.get(2)?)),
-        Prim::ConvTranspose(conv) if conv.bias => (Prim::ConvTranspose(without_bias(conv)), None, Some(own.get(2)?)),
-        Prim::MatMul(matmul) if matmul.alpha != 1.0 => (Prim::MatMul(MatMul { alpha: 1.0 }), Some(matmul.alpha), None),
+    let (bare, factor, bias) = match kind {
+        ProductKind::Conv(conv) if conv.bias => (ProductKind::Conv(without_bias(conv)), None, Some(own.get(2)?)),
+        ProductKind::ConvTranspose(conv) if conv.bias => {
+            (ProductKind::ConvTranspose(without_bias(conv)), None, Some(own.get(2)?))
+        }
+        ProductKind::MatMul(MatMul { alpha }) if *alpha != 1.0 => {
+            (ProductKind::MatMul(MatMul { alpha: 1.0 }), Some(*alpha), None)
+        }
         _ => return None,
     };
     let mut parts = Parts::new(step.node, first);
     // Without its factor, a product may exceed the largest half.
     let stored = if factor.is_some() { dtype.compute() } else { dtype };
     let result = parts.between(&View { dtype: stored, ..made.clone() }, dense_order(made));
-    parts.push(bare, own[..2].to_vec(), result.clone());
+    parts.push(bare.into(), own[..2].to_vec(), result.clone());
 
     let mut expr = Expr::new();
     let mut value = expr.input(0, dtype);
@@ -149,7 +150,7 @@ fn alone(step: &Step, first: u32) -> Option<Parts> {
         Some(epilogue) => {
             let operands = (1..).zip(further).map(|(number, view)| expr.input(number, view.dtype));
             let arguments: Vec<Ref> = [value].into_iter().chain(operands).collect();
-            expr.inline(epilogue, &arguments)
+            expr.inline(&epilogue.expr, &arguments)
         }
         None => expr.cast(value, dtype),
     };

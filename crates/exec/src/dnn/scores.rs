@@ -2,7 +2,7 @@
 use graph::{
     DType, Prim, Scalar, Shape, Step, View,
     expr::{Binary, Expr, Node, Ref},
-    prim::{Attention, Map, MatMul, Softmax},
+    prim::{Attention, Map, Softmax},
     shape::dense_strides,
 };
 
@@ -46,11 +46,11 @@ fn parts(prim: &Attention, step: &Step, first: u32) -> Option<Parts> {
     let (dtype, is_bare) = (queries.dtype, prim.alpha == 1.0);
     let like = View { dtype: if is_bare { dtype.compute() } else { dtype }, ..queries.clone() };
     let product = between(&mut parts, &like, &[batch, rows, total]);
-    parts.push(Prim::MatMul(MatMul { alpha: prim.alpha }), vec![queries, keys], product.clone());
+    parts.push(Prim::matmul(prim.alpha), vec![queries, keys], product.clone());
     let weights = shares(&mut parts, prim, dtype, &under(&product, &prim.shape), operands);
     let weights = under(&weights, &[batch, rows, total]);
     let width = values.shape[2];
-    let last = Prim::MatMul(MatMul { alpha: 1.0 });
+    let last = Prim::matmul(1.0);
     match with_rows(made, rows).filter(|view| view.shape[..] == [batch, rows, width]) {
         Some(output) => parts.push(last, vec![weights, values], output),
         None => {

@@ -2,7 +2,7 @@
 use graph::{
     DType, Prim, Scalar, Shape, Step, View,
     expr::{Binary, Expr, Ref, Unary},
-    prim::{BufferId, Fused, MatMul, Pool, PoolKind},
+    prim::{BufferId, Epilogue, MatMul, Pool, PoolKind, Product, ProductKind},
     shape::dense_strides,
 };
 use hipdnn::sys::PointwiseMode as M;
@@ -20,11 +20,11 @@ fn fused(write: impl FnOnce(&mut Expr, [Ref; 2]) -> Ref) -> Step {
     let inputs = [epilogue.input(0, DType::F32), epilogue.input(1, DType::F32)];
     let result = write(&mut epilogue, inputs);
     epilogue.finish(result);
-    let product = Box::new(Prim::MatMul(MatMul { alpha: 1.0 }));
+    let product = Product::from(ProductKind::MatMul(MatMul { alpha: 1.0 }));
     let bias = View { strides: [0, 0, 1].as_slice().into(), ..view(&[2, 3, 5]) };
     Step {
         node: 0,
-        prim: Prim::Fused(Fused { product, operands: 2, dtype: DType::F32, epilogue }),
+        prim: product.with_epilogue(Epilogue { operands: 2, dtype: DType::F32, expr: epilogue }).into(),
         inputs: vec![view(&[2, 3, 4]), view(&[2, 4, 5]), bias],
         outputs: vec![view(&[2, 3, 5])],
     }

@@ -11,7 +11,7 @@ use std::{
 use graph::{
     DType, Declined, Prim, Step, View,
     plan::ALIGNMENT,
-    prim::{BufferId, Fused, Map, MatMul},
+    prim::{BufferId, Epilogue as FusedEpilogue, Map, ProductKind},
     shape,
 };
 use hip::{BlasLt, Compute, DataType, Epilogue, HipError, Matmul, MatmulAddresses, MatmulDesc, Operand, RawStream};
@@ -151,26 +151,28 @@ impl Blas {
     /// Offers a step. Returns `None` if it is not a product, or a reason if the library can't run it or it is not
     /// worthwhile.
     pub fn offer(&self, step: &Step, wish: Wish) -> Option<Result<Product, Declined>> {
-        match &step.prim {
-            Prim::Fused(fused) => matmul(&fused.product).map(|prim| self.fused(prim?, fused, step, wish)),
-            prim => matmul(prim).map(|prim| self.plain(prim?, step, wish)),
-        }
+        let (kind, epilogue) = step.prim.product_and_epilogue()?;
+        let alpha = factor(kind)?;
+        Some(alpha.and_then(|alpha| match epilogue {
+            Some(epilogue) => self.fused(alpha, epilogue, step, wish),
+            None => self.plain(alpha, step, wish),
+        }))
     }
 
-    fn plain(&self, prim: &MatMul, step: &Step, wish: Wish) -> Result<Product, Declined> {
+    fn plain(&self, alpha: f32, step: &Step, wish: Wish) -> Result<Product, Declined> {
         let (a, b, d) = (&step.inputs[0], &step.inputs[1], &step.outputs[0]);
-        let desc = describe(prim, a, b, d, wish.tf32)?;
+        let desc = describe(alpha, a, b, d, wish.tf32)?;
         wish.worth(&desc, SMALL_PRODUCT)?;
         let matmul = self.prepare(desc, wish)?;
         let (a, b, d) = (Place::of(a), Place::of(b), Place::of(d));
         Ok(Product { matmul, rank: wish.rank.unwrap_or(0), a, b, c: None, bias: None, d, behind: None })
     }
 
-    fn fused(&self, prim: &MatMul, fused: &Fused, step: &Step, wish: Wish) -> Result<Product, Declined> {
+    fn fused(&self, alpha: f32, fused: &FusedEpilogue, step: &Step, wish: Wish) -> Result<Product, Declined> {
         let (a, b, d) = (&step.inputs[0], &step.inputs[1], &step.outputs[0]);
         let operands = &step.inputs[fused.operands..];
-        if let Some(sum) = Sum::of(&fused.epilogue, operands, d)
-            && let Ok(mut desc) = describe(prim, a, b, d, wish.tf32)
+        if let Some(sum) = Sum::of(&fused.expr, operands, d)
+            && let Ok(mut desc) = describe(alpha, a, b, d, wish.tf32)
         {
             wish.worth(&desc, SMALL_PRODUCT)?;
             desc.epilogue = match (sum.bias, sum.activation) {
@@ -204,16 +206,16 @@ impl Blas {
         }
         // If the epilogue starts with a bias row, the library adds it too, so that the pass reads only the product.
         let stored = View { dtype: fused.dtype, ..d.clone() };
-        let behind = Behind::of(&fused.epilogue, operands, &stored).filter(|behind| aligned(&operands[behind.bias]));
-        let with_bias = behind.and_then(|behind| self.with_pass(prim, fused, step, Some(behind), wish).ok());
-        with_bias.map_or_else(|| self.with_pass(prim, fused, step, None, wish), Ok)
+        let behind = Behind::of(&fused.expr, operands, &stored).filter(|behind| aligned(&operands[behind.bias]));
+        let with_bias = behind.and_then(|behind| self.with_pass(alpha, fused, step, Some(behind), wish).ok());
+        with_bias.map_or_else(|| self.with_pass(alpha, fused, step, None, wish), Ok)
     }
 
     /// A product in scratch memory, with or without a bias, followed by a map for the rest of its epilogue.
     fn with_pass(
         &self,
-        prim: &MatMul,
-        fused: &Fused,
+        alpha: f32,
+        fused: &FusedEpilogue,
         step: &Step,
         behind: Option<Behind>,
         wish: Wish,
@@ -227,7 +229,7 @@ impl Blas {
             strides: shape::dense_strides(&d.shape),
             offset: 0,
         };
-        let mut desc = describe(prim, a, b, &stored, wish.tf32)?;
+        let mut desc = describe(alpha, a, b, &stored, wish.tf32)?;
         wish.worth(&desc, SMALL_WITH_PASS)?;
         let bias = behind.as_ref().map(|behind| Place::of(&operands[behind.bias]));
         if bias.is_some() {
@@ -240,7 +242,7 @@ impl Blas {
             Some(Behind { epilogue, operands: numbers, .. }) => {
                 (epilogue, numbers.into_iter().map(|number| operands[number].clone()).collect())
             }
-            None => (fused.epilogue.clone(), operands.to_vec()),
+            None => (fused.expr.clone(), operands.to_vec()),
         };
         let behind = Step {
             node: step.node,
@@ -293,24 +295,19 @@ fn aligned(view: &View) -> bool {
     Place::of(view).1.unsigned_abs().is_multiple_of(OPERAND_ALIGNMENT)
 }
 
-/// The matrix product in a primitive: of floats, or of bytes that the library takes as they are. `None` if it is not a
+/// The factor of a matrix product: of floats, or of bytes that the library takes as they are. `None` if it is not a
 /// matrix product.
-fn matmul(prim: &Prim) -> Option<Result<&MatMul, Declined>> {
-    match prim {
-        Prim::MatMul(prim) => Some(Ok(prim)),
-        Prim::Integer(integer) => match &*integer.product {
-            Prim::MatMul(_) if integer.zeros != [0, 0] => {
-                Some(Err(Declined::new("a product of bytes with zero points")))
-            }
-            Prim::MatMul(prim) => Some(Ok(prim)),
-            _ => None,
-        },
+fn factor(kind: &ProductKind) -> Option<Result<f32, Declined>> {
+    match kind {
+        ProductKind::MatMul(prim) => Some(Ok(prim.alpha)),
+        ProductKind::IntegerMatMul { zeros: [0, 0] } => Some(Ok(1.0)),
+        ProductKind::IntegerMatMul { .. } => Some(Err(Declined::new("a product of bytes with zero points"))),
         _ => None,
     }
 }
 
 /// Describes a product of views for the library.
-fn describe(prim: &MatMul, a: &View, b: &View, d: &View, tf32: bool) -> Result<MatmulDesc, Declined> {
+fn describe(alpha: f32, a: &View, b: &View, d: &View, tf32: bool) -> Result<MatmulDesc, Declined> {
     let (dtype, stored) = match (a.dtype, b.dtype, d.dtype) {
         (DType::I8, DType::I8, DType::I32) => (DataType::I8, DataType::I32),
         (one, other, stored) if one == stored && other == stored => (data_type(stored)?, data_type(stored)?),
@@ -324,7 +321,7 @@ fn describe(prim: &MatMul, a: &View, b: &View, d: &View, tf32: bool) -> Result<M
     }
     let mut desc = MatmulDesc::new(m, n, k, dtype);
     desc.batch = batch;
-    desc.alpha = f64::from(prim.alpha);
+    desc.alpha = f64::from(alpha);
     desc.workspace_bytes = WORKSPACE_BYTES;
     (desc.a, desc.b, desc.d) = (operand(a, dtype)?, operand(b, dtype)?, operand(d, stored)?);
     if stored == DataType::I32 {
@@ -384,8 +381,6 @@ fn operand(view: &View, dtype: DataType) -> Result<Operand, Declined> {
 
 #[cfg(test)]
 mod tests {
-    use graph::prim::Integer;
-
     use super::*;
 
     fn view(shape: [usize; 3], strides: [isize; 3], offset: isize) -> View {
@@ -400,11 +395,11 @@ mod tests {
     #[test]
     fn products_with_one_right_side_become_one() {
         let (a, b, d) = (dense([4, 8, 16]), view([4, 16, 32], [0, 32, 1], 0), dense([4, 8, 32]));
-        let desc = describe(&MatMul { alpha: 1.0 }, &a, &b, &d, false).unwrap();
+        let desc = describe(1.0, &a, &b, &d, false).unwrap();
         assert_eq!((desc.batch, desc.m, desc.n, desc.k), (1, 32, 32, 16));
         // Heads that lie side by side in each row can't be merged.
         let a = view([4, 8, 16], [16, 64, 1], 0);
-        let desc = describe(&MatMul { alpha: 1.0 }, &a, &b, &d, false).unwrap();
+        let desc = describe(1.0, &a, &b, &d, false).unwrap();
         assert_eq!((desc.batch, desc.m, desc.a.batch_stride, desc.a.row_stride), (4, 8, 16, Some(64)));
     }
 
@@ -415,28 +410,28 @@ mod tests {
         assert!(operand(&view([2, 16, 32], [512, 64, 2], 0), DataType::F16).is_err());
         assert!(operand(&view([2, 16, 32], [512, 0, 1], 0), DataType::F16).is_err(), "rows on top of each other");
         let (a, b, d) = (view([1, 8, 16], [0, 16, 1], 1), dense([1, 16, 32]), dense([1, 8, 32]));
-        assert!(describe(&MatMul { alpha: 1.0 }, &a, &b, &d, false).is_err_and(|why| why.0.contains("16 bytes")));
+        assert!(describe(1.0, &a, &b, &d, false).is_err_and(|why| why.0.contains("16 bytes")));
     }
 
     #[test]
     fn signed_bytes_without_zero_points_are_summed_in_32_bits() {
         let typed = |shape, dtype| View { dtype, ..dense(shape) };
         let (a, b) = (typed([1, 8, 16], DType::I8), typed([1, 16, 32], DType::I8));
-        let desc = describe(&MatMul { alpha: 1.0 }, &a, &b, &typed([1, 8, 32], DType::I32), false).unwrap();
+        let desc = describe(1.0, &a, &b, &typed([1, 8, 32], DType::I32), false).unwrap();
         assert_eq!((desc.a.dtype, desc.d.dtype, desc.compute), (DataType::I8, DataType::I32, Compute::I32));
         for (left, stored) in [(DType::U8, DType::I32), (DType::I8, DType::F32)] {
             let (a, d) = (typed([1, 8, 16], left), typed([1, 8, 32], stored));
-            assert!(describe(&MatMul { alpha: 1.0 }, &a, &b, &d, false).is_err(), "{left} {stored}");
+            assert!(describe(1.0, &a, &b, &d, false).is_err(), "{left} {stored}");
         }
-        let integer = |zeros| Prim::Integer(Integer { product: Box::new(Prim::MatMul(MatMul { alpha: 1.0 })), zeros });
-        assert!(matmul(&integer([0, 0])).unwrap().is_ok() && matmul(&integer([0, 3])).unwrap().is_err());
+        let integer = |zeros| factor(&ProductKind::IntegerMatMul { zeros }).unwrap();
+        assert!(integer([0, 0]).is_ok() && integer([0, 3]).is_err());
     }
 
     #[test]
     fn tf32_is_for_single_precision_that_asks_for_it() {
         let single = |shape| View { dtype: DType::F32, ..dense(shape) };
         let (a, b, d) = (single([1, 8, 16]), single([1, 16, 32]), single([1, 8, 32]));
-        let compute = |tf32| describe(&MatMul { alpha: 1.0 }, &a, &b, &d, tf32).unwrap().compute;
+        let compute = |tf32| describe(1.0, &a, &b, &d, tf32).unwrap().compute;
         assert_eq!((compute(false), compute(true)), (Compute::F32, Compute::F32FastTf32));
     }
 }

@@ -4,6 +4,7 @@ use exec::{CompiledPartition, Input};
 use graph::{
     DType, Graph, Node, Plan, Prim, Step, Tensor, ValueId,
     ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
+    prim::ProductKind,
 };
 
 use crate::common::device;
@@ -91,10 +92,10 @@ pub fn prims(plan: &Plan) -> Vec<&'static str> {
             let reads = step.inputs.first().map(|view| view.buffer) == before.outputs.first().map(|view| view.buffer);
             reads && before.node == step.node && matches!(step.prim, Prim::Map(_))
         });
-        match (was_one.map(|before| &before.prim), names.last_mut()) {
-            (Some(Prim::Conv(_)), Some(name)) => *name = "fused_conv",
-            (Some(Prim::ConvTranspose(_)), Some(name)) => *name = "fused_conv_transpose",
-            (Some(Prim::MatMul(_)), Some(name)) => *name = "fused_matmul",
+        match (was_one.and_then(|before| before.prim.plain_product()), names.last_mut()) {
+            (Some(ProductKind::Conv(_)), Some(name)) => *name = "fused_conv",
+            (Some(ProductKind::ConvTranspose(_)), Some(name)) => *name = "fused_conv_transpose",
+            (Some(ProductKind::MatMul(_)), Some(name)) => *name = "fused_matmul",
             _ => names.push(step.prim.name()),
         }
         before = Some(step);

@@ -2,7 +2,6 @@
 use crate::{
     LowerError, Prim, Scalar, Shape,
     lower::{Lower, Val},
-    prim::MatMul,
     shape,
 };
 
@@ -55,7 +54,7 @@ impl Lower<'_> {
         let (m, k, n) = (a.shape()[a.rank() - 2], a.shape()[a.rank() - 1], b.shape()[b.rank() - 1]);
         let count =
             shape::elems(batch).ok_or_else(|| self.invalid(format!("a batch of {batch:?} products is too large")))?;
-        let prim = Prim::MatMul(MatMul { alpha });
+        let prim = Prim::matmul(alpha);
         let leading = |value: &Val| shape::elems(&value.shape()[..value.rank() - 2]).unwrap_or(usize::MAX);
         // One matrix on the right: all rows on the left go into one product.
         if leading(b) == 1 && leading(a) == count {

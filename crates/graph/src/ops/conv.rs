@@ -52,7 +52,7 @@ impl Conv {
             groups: self.groups,
             bias: bias.is_some(),
         };
-        apply(cx, Prim::Conv(prim), x, w, bias, &to)
+        apply(cx, prim::ProductKind::Conv(prim).into(), x, w, bias, &to)
     }
 }
 
@@ -183,7 +183,7 @@ impl Op for ConvTranspose {
             groups,
             bias: bias.is_some(),
         };
-        Ok(vec![apply(cx, Prim::ConvTranspose(prim), x, w, bias, &to)?])
+        Ok(vec![apply(cx, prim::ProductKind::ConvTranspose(prim).into(), x, w, bias, &to)?])
     }
 }
 

@@ -1,9 +1,10 @@
 //! Products with quantised weights.
 use crate::{
-    DType, Declined, Graph, LowerError, Node, Prim, Shape, Val,
+    DType, Declined, Graph, LowerError, Node, Shape, Val,
     expr::Binary,
     lower::Lower,
     ops::{Entry, Meaning, NodeInfo, Op, RowWise, matmul::in_parts},
+    prim::ProductKind,
     quant::{QuantMatMul, QuantWeights, WeightLayout, Zeros},
     shape,
 };
@@ -90,7 +91,7 @@ impl Op for QuantProduct {
             operands.push(self.operand(cx, inputs, index)?);
         }
         let operands: Vec<&Val> = operands.iter().collect();
-        let prim = Prim::QuantMatMul(self.product.clone());
+        let prim = ProductKind::QuantMatMul(self.product.clone()).into();
         let flat = cx.apply(prim, &operands, a.dtype(), &[1, rows, self.columns])?;
         let mut to: Shape = leading.into();
         to.push(self.columns);

@@ -11,7 +11,7 @@ use crate::{
         epilogue::{dense_order, reordered},
         uses::Uses,
     },
-    prim::{Attention, MatMul, Prim, Softmax},
+    prim::{Attention, MatMul, Prim, ProductKind, Softmax},
 };
 
 /// What every device with this stage supports: operands of the scores, axes of their shape, size of heads.
@@ -56,7 +56,7 @@ impl Finder<'_> {
     /// The attention whose last product is the step at `at`, and the other steps it replaces.
     fn attention(&self, at: usize) -> Option<(Step, Vec<usize>)> {
         let last = self.steps[at].as_ref()?;
-        let Prim::MatMul(MatMul { alpha: 1.0 }) = last.prim else { return None };
+        let Some(ProductKind::MatMul(MatMul { alpha: 1.0 })) = last.prim.plain_product() else { return None };
         let [weights, values] = &last.inputs[..] else { return None };
         let dtype = weights.dtype;
         let is_whole = self.is_whole(last.outputs.first()?);
@@ -77,7 +77,9 @@ impl Finder<'_> {
         gone.push(at_scores);
         let (expr, operands, at_product, product) = match &made.prim {
             // Unrounded: it is never stored.
-            Prim::MatMul(_) if !zero_if_hidden => (Expr::copy(dtype, dtype.compute()), Vec::new(), at_scores, made),
+            prim if is_matmul(prim) && !zero_if_hidden => {
+                (Expr::copy(dtype, dtype.compute()), Vec::new(), at_scores, made)
+            }
             Prim::Map(_) => {
                 let found = self.scores(at_scores, made)?;
                 gone.push(found.2);
@@ -85,7 +87,7 @@ impl Finder<'_> {
             }
             _ => return None,
         };
-        let Prim::MatMul(MatMul { alpha }) = product.prim else { return None };
+        let Some(&ProductKind::MatMul(MatMul { alpha })) = product.prim.plain_product() else { return None };
         let ([queries, keys], [made]) = (&product.inputs[..], &product.outputs[..]) else { return None };
         let shape = scores.shape.clone();
         let one_type = [queries, keys, values, made, &last.outputs[0]].iter().all(|view| view.dtype == dtype);
@@ -164,7 +166,7 @@ impl Finder<'_> {
         let result = map.outputs.first()?;
         let product = map.inputs.iter().find_map(|view| {
             let (from, step) = self.maker(at, view, 1)?;
-            (matches!(step.prim, Prim::MatMul(_)) && view.shape == result.shape).then_some((from, step, view))
+            (is_matmul(&step.prim) && view.shape == result.shape).then_some((from, step, view))
         });
         let (from, step, product) = product?;
         let mut expr = Expr::new();
@@ -215,6 +217,11 @@ impl Finder<'_> {
             None => (at, made),
         }
     }
+}
+
+/// True for matrix products with nothing fused into them.
+fn is_matmul(prim: &Prim) -> bool {
+    matches!(prim.plain_product(), Some(ProductKind::MatMul(_)))
 }
 
 /// True if an expression only copies: half types may be cast to their compute type and back.

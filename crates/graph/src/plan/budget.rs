@@ -2,6 +2,7 @@
 use crate::{
     Graph, LowerError, Prim, Step, View,
     plan::{Place, Plan},
+    prim::ProductKind,
     shape,
 };
 
@@ -63,17 +64,20 @@ pub(super) fn walked(step: &Step) -> Option<(&View, usize)> {
         _ => step.is_product(),
     };
     let sized = step.inputs.iter().map(|view| (view, read_bytes(view, repeats_once)));
-    sized.chain(padded(&step.prim, step)).max_by_key(|(_, bytes)| *bytes)
+    sized.chain(padded(step)).max_by_key(|(_, bytes)| *bytes)
 }
 
 /// The padded input of a convolution or pool: a large window or stride reads much of it for a small output.
-fn padded<'s>(prim: &Prim, step: &'s Step) -> Option<(&'s View, usize)> {
+fn padded(step: &Step) -> Option<(&View, usize)> {
     let (x, output) = (step.inputs.first()?, step.outputs.first()?);
-    let (kernel, strides, dilations) = match prim {
+    let (kernel, strides, dilations) = match &step.prim {
         Prim::Pool(pool) => (&pool.kernel[..], &pool.strides, &pool.dilations),
-        Prim::Conv(conv) => (step.inputs.get(1)?.shape.get(2..)?, &conv.strides, &conv.dilations),
-        Prim::Integer(integer) => return padded(&integer.product, step),
-        Prim::Fused(fused) => return padded(&fused.product, step),
+        Prim::Product(product) => match &product.kind {
+            ProductKind::Conv(conv) | ProductKind::IntegerConv { conv, .. } => {
+                (step.inputs.get(1)?.shape.get(2..)?, &conv.strides, &conv.dilations)
+            }
+            _ => return None,
+        },
         _ => return None,
     };
     let reach = |outputs: usize, kernel: usize, stride: usize, dilation: usize| {
@@ -103,7 +107,7 @@ mod tests {
     use super::*;
     use crate::{
         DType,
-        prim::{BufferId, MatMul, Pool, PoolKind, Reduce, ReduceKind},
+        prim::{BufferId, Pool, PoolKind, Reduce, ReduceKind},
         shape::Strides,
     };
 
@@ -139,7 +143,7 @@ mod tests {
     #[test]
     fn a_reduction_walks_every_repetition_and_a_product_those_of_its_matrices() {
         let reduce = || Prim::Reduce(Reduce { kind: ReduceKind::Max, axes: 1 });
-        let product = || Prim::MatMul(MatMul { alpha: 1.0 });
+        let product = || Prim::matmul(1.0);
         assert_eq!(bytes_of(reduce(), view(&[1 << 40], &[0])), Some(1 << 42));
         assert_eq!(bytes_of(reduce(), view(&[1 << 40, 1 << 40], &[0, 0])), Some(usize::MAX));
         assert_eq!(bytes_of(reduce(), view(&[1 << 40, 0], &[0, 1])), Some(0));

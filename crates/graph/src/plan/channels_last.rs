@@ -8,7 +8,7 @@ use crate::{
     expr::Expr,
     lower::{Buffer, Origin},
     plan::Draft,
-    prim::{BufferId, Map, Prim},
+    prim::{BufferId, Map, Prim, ProductKind},
     shape::{self, Strides},
 };
 
@@ -32,11 +32,8 @@ pub(super) fn relayout(draft: &mut Draft) {
 
 /// True for convolutions over two spatial axes, with or without an epilogue, that have one group.
 fn is_conv(prim: &Prim) -> bool {
-    match prim {
-        Prim::Conv(conv) => conv.strides.len() == 2 && conv.groups == 1,
-        Prim::Fused(fused) => is_conv(&fused.product),
-        _ => false,
-    }
+    let Some(ProductKind::Conv(conv)) = prim.product().map(|product| &product.kind) else { return false };
+    conv.strides.len() == 2 && conv.groups == 1
 }
 
 /// Which buffers change: those that can, and are connected to a convolution through steps that work in either layout.
@@ -67,10 +64,7 @@ fn choose(draft: &Draft) -> Vec<bool> {
 
 /// The data, the result and the epilogue's operands of a convolution, if they have the form of images.
 fn images(step: &Step) -> impl Iterator<Item = &View> {
-    let own = match &step.prim {
-        Prim::Fused(fused) => fused.operands,
-        _ => step.inputs.len(),
-    };
+    let own = step.own_inputs();
     let data = step.inputs.iter().take(1).chain(step.inputs.iter().skip(own)).chain(&step.outputs);
     data.filter(|view| view.shape.len() == 4 && view.is_dense())
 }
@@ -96,10 +90,7 @@ fn free(draft: &Draft) -> Vec<bool> {
 
 /// Adds a convolution that works on channels-last images, with the copies that this needs.
 fn around(draft: &mut Draft, mut step: Step, chosen: &[bool]) {
-    let own = match &step.prim {
-        Prim::Fused(fused) => fused.operands,
-        _ => step.inputs.len(),
-    };
+    let own = step.own_inputs();
     let result = step.outputs[0].clone();
     let is_given = |view: &View| {
         let whole = view.shape.len() == 4 && view.elems() > 1 && !chosen.get(view.buffer.0 as usize).unwrap_or(&false);

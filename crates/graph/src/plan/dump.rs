@@ -82,9 +82,7 @@ fn write_steps(f: &mut fmt::Formatter<'_>, graph: &Graph, steps: &[Step]) -> fmt
 fn prim(prim: &Prim) -> String {
     match prim {
         Prim::Map(map) => format!("map {{ {:?} }}", map.expr),
-        Prim::Fused(fused) => {
-            format!("{} then {} {{ {:?} }}", self::prim(&fused.product), fused.dtype, fused.epilogue)
-        }
+        Prim::Product(product) => product.to_string(),
         other => {
             let text = format!("{other:?}");
             // The variant's name is the name of its parameters.

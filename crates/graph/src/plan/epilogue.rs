@@ -7,7 +7,7 @@ use crate::{
         Draft,
         uses::{Uses, take_in},
     },
-    prim::{Fused, Prim},
+    prim::{Epilogue, Prim},
 };
 
 /// The most operands of the expression besides the result itself.
@@ -43,11 +43,7 @@ fn product_of(steps: &[Option<Step>], at: usize, view: &View, uses: &Uses, draft
     let whole = output.is_dense() && output.offset == 0 && output.elems() == buffer.elems;
     // A map over a part of the result writes fewer elements than the product.
     let whole = whole && view.elems() == buffer.elems;
-    let product = matches!(
-        step.prim,
-        Prim::MatMul(_) | Prim::QuantMatMul(_) | Prim::Conv(_) | Prim::ConvTranspose(_) | Prim::Integer(_)
-    );
-    (product && whole && summed && output.dtype == view.dtype).then_some(made)
+    (step.prim.plain_product().is_some() && whole && summed && output.dtype == view.dtype).then_some(made)
 }
 
 /// The map as an epilogue of the product that computes `result`; `None` if the map's views do not match the product's
@@ -95,13 +91,9 @@ fn fuse(product: &Step, map: &Step, result: &View) -> Option<Step> {
         .collect();
     let value = expr.inline(&work.expr, &arguments);
     expr.finish(value);
-    let fused = Fused {
-        product: Box::new(product.prim.clone()),
-        operands: product.inputs.len(),
-        dtype: made.dtype,
-        epilogue: expr,
-    };
-    Some(Step { node: map.node, prim: Prim::Fused(fused), inputs, outputs: vec![output] })
+    let epilogue = Epilogue { operands: product.inputs.len(), dtype: made.dtype, expr };
+    let prim = product.prim.product()?.clone().with_epilogue(epilogue).into();
+    Some(Step { node: map.node, prim, inputs, outputs: vec![output] })
 }
 
 /// The order of axes in which a view shows its whole buffer contiguously.

@@ -10,7 +10,7 @@ use crate::{
         Draft, normed,
         uses::{Uses, take_in},
     },
-    prim::{Gated, Prim},
+    prim::{Gate, Prim, ProductKind},
 };
 
 /// The most rows: above that, products use other kernels, and a launch costs little in comparison.
@@ -31,10 +31,10 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
     let product = steps[from].as_ref()?;
     let [made] = &product.outputs[..] else { return None };
     let [1, rows, columns] = made.shape[..] else { return None };
-    let inner = if let Prim::Normed(normed) = &product.prim { &*normed.product } else { &product.prim };
-    let is_product = match inner {
-        Prim::QuantMatMul(_) => true,
-        Prim::MatMul(_) => {
+    let fused = product.prim.product().filter(|fused| fused.epilogue.is_none() && fused.gate.is_none())?;
+    let is_product = match &fused.kind {
+        ProductKind::QuantMatMul(_) => true,
+        ProductKind::MatMul(_) => {
             rows <= normed::MOST_PLAIN_ROWS && normed::is_read_once(product) && product.inputs[1].strides[2] == 1
         }
         _ => false,
@@ -61,7 +61,7 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
     let arguments: Vec<_> = halves.into_iter().map(|half| parts[half]).collect();
     let value = expr.inline(&work.expr, &arguments);
     expr.finish(value);
-    let prim = Prim::Gated(Gated { product: Box::new(product.prim.clone()), dtype: made.dtype, epilogue: expr });
+    let prim = fused.clone().with_gate(Gate { dtype: made.dtype, expr }).into();
     Some((from, Step { node: map.node, prim, inputs: product.inputs.clone(), outputs: vec![output] }))
 }
 

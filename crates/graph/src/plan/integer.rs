@@ -8,7 +8,7 @@ use crate::{
     expr::{Binary, Expr, Node, Ref},
     lower::{Buffer, Origin},
     plan::{Draft, uses::Uses},
-    prim::{BufferId, Integer, Map, Prim},
+    prim::{BufferId, Conv, Map, Prim, ProductKind},
     shape::{Strides, dense_strides},
 };
 
@@ -49,25 +49,24 @@ enum Scale {
 /// A product whose operands were bytes.
 struct Found {
     operands: [Bytes; 2],
-    prim: Prim,
+    /// The convolution, without its bias, if it is no matrix product.
+    conv: Option<Conv>,
 }
 
 fn integer_product(step: &Step, steps: &[Option<Step>], uses: &Uses, draft: &Draft) -> Option<Found> {
-    let (kept, prim) = match &step.prim {
-        Prim::MatMul(_) => (2, step.prim.clone()),
-        Prim::Conv(conv) => {
+    let (kept, conv) = match step.prim.plain_product()? {
+        ProductKind::MatMul(_) => (2, None),
+        ProductKind::Conv(conv) => {
             let channels = step.inputs.first()?.shape.get(1).copied()?;
             let plain = conv.groups == 1 || conv.groups == channels;
-            (0, plain.then(|| Prim::Conv(crate::prim::Conv { bias: false, ..conv.clone() }))?)
+            (0, Some(plain.then(|| Conv { bias: false, ..conv.clone() })?))
         }
         _ => return None,
     };
     let [left, right] = step.inputs.get(..2)? else { return None };
     let output = step.outputs.first()?;
-    let summed = output.dtype == DType::F32
-        || output.dtype == DType::I32
-            && step.inputs.len() == 2
-            && !matches!(&step.prim, Prim::MatMul(p) if p.alpha != 1.0);
+    let summed =
+        output.dtype == DType::F32 || output.dtype == DType::I32 && step.inputs.len() == 2 && alpha(step) == 1.0;
     if !summed || !output.is_dense() {
         return None;
     }
@@ -75,7 +74,7 @@ fn integer_product(step: &Step, steps: &[Option<Step>], uses: &Uses, draft: &Dra
     let right = bytes_of(right, Some(kept), steps, uses, draft)?;
     let scaled = |bytes: &Bytes| !matches!(bytes.scale, Scale::None);
     let fits = (output.dtype == DType::F32) == scaled(&left) && scaled(&left) == scaled(&right);
-    fits.then_some(Found { operands: [left, right], prim })
+    fits.then_some(Found { operands: [left, right], conv })
 }
 
 /// The bytes that an operand was computed from, if any. Scales along an axis are taken to be along the one that the
@@ -175,20 +174,24 @@ impl Made {
     }
 }
 
+/// The factor of a matrix product.
+fn alpha(step: &Step) -> f32 {
+    if let Some(ProductKind::MatMul(product)) = step.prim.plain_product() { product.alpha } else { 1.0 }
+}
+
 /// Replaces a step with the product of bytes, and with a map from its sums to the step's result.
 fn emit(draft: &mut Draft, steps: &mut Vec<Step>, step: &Step, found: Found) {
-    let Found { operands: [left, right], prim } = found;
-    let channel = if matches!(prim, Prim::Conv(_)) { 1 } else { 2 };
-    let alpha = if let Prim::MatMul(product) = &step.prim { product.alpha } else { 1.0 };
+    let Found { operands: [left, right], conv } = found;
+    let channel = if conv.is_some() { 1 } else { 2 };
     let output = &step.outputs[0];
-    let product = match prim {
-        Prim::MatMul(_) => Prim::MatMul(crate::prim::MatMul { alpha: 1.0 }),
-        other => other,
-    };
-    let prim = Prim::Integer(Integer { product: Box::new(product), zeros: [left.zero, right.zero] });
+    let zeros = [left.zero, right.zero];
+    let prim = Prim::from(match conv {
+        Some(conv) => ProductKind::IntegerConv { conv, zeros },
+        None => ProductKind::IntegerMatMul { zeros },
+    });
     let inputs = vec![left.view, right.view];
     let factor = match left.scale {
-        Scale::One(factor) => factor * alpha,
+        Scale::One(factor) => factor * alpha(step),
         _ => return steps.push(Step { node: step.node, prim, inputs, outputs: step.outputs.clone() }),
     };
     let sums = draft.add(Buffer { dtype: DType::I32, elems: output.elems(), origin: Origin::Step });

@@ -9,7 +9,7 @@ use crate::{
         Draft,
         uses::{Uses, take_in},
     },
-    prim::{Fused, Norm, Normed, Prim},
+    prim::{Norm, Prim, ProductKind},
 };
 
 /// The most rows: above that, repeating the norm in every block costs more than a launch.
@@ -29,15 +29,12 @@ pub(super) fn merge(draft: &mut Draft) {
 /// The product at `at` merged with the norm before it, and the norm's position.
 fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> Option<(usize, Step)> {
     let product = steps[at].as_ref()?;
-    let (inner, operands) = match &product.prim {
-        Prim::Fused(fused) => (&*fused.product, fused.operands),
-        prim => (prim, product.inputs.len()),
-    };
+    let fused = product.prim.product().filter(|fused| fused.prologue.is_none() && fused.gate.is_none())?;
     let (left, others) = product.inputs.split_first()?;
     let [batch, rows, depth] = left.shape[..] else { return None };
-    let suits = match inner {
-        Prim::QuantMatMul(_) => true,
-        Prim::MatMul(_) => batch == 1 && rows <= MOST_PLAIN_ROWS && is_read_once(product),
+    let suits = match &fused.kind {
+        ProductKind::QuantMatMul(_) => true,
+        ProductKind::MatMul(_) => batch == 1 && rows <= MOST_PLAIN_ROWS && is_read_once(product),
         _ => false,
     };
     let is_small = suits && rows <= MOST_ROWS && rows * depth * left.dtype.bytes() <= MOST_BYTES;
@@ -60,15 +57,14 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
     if x.strides[2] != 1 || !scale.is_dense() || scale.elems() != depth {
         return None;
     }
-    let normed = Prim::Normed(Normed { norm: norm.clone(), product: Box::new(inner.clone()) });
-    let prim = match &product.prim {
-        Prim::Fused(fused) => Prim::Fused(Fused { product: Box::new(normed), operands: operands + 1, ..fused.clone() }),
-        _ => normed,
-    };
+    let mut normed = fused.clone().with_prologue(norm.clone());
+    if let Some(epilogue) = &mut normed.epilogue {
+        epilogue.operands += 1;
+    }
     let mut inputs = product.inputs.clone();
     inputs[0] = x;
-    inputs.insert(operands, scale.clone());
-    Some((from, Step { prim, inputs, ..product.clone() }))
+    inputs.insert(product.own_inputs(), scale.clone());
+    Some((from, Step { prim: normed.into(), inputs, ..product.clone() }))
 }
 
 /// True if a product of floats can read its weights once, row by row or column by column.

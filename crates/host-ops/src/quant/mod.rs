@@ -50,7 +50,7 @@ pub(crate) fn run(
     epilogue: Option<Epilogue<'_>>,
     cx: &mut Context<'_>,
 ) -> Result<(), OpError> {
-    let made = epilogue.map_or(out.dtype(), |epilogue| epilogue.fused.dtype);
+    let made = epilogue.map_or(out.dtype(), |epilogue| epilogue.dtype);
     let unsupported = OpError::Unsupported { prim: "quant_matmul", dtype: made };
     let known = [WeightLayout::Onnx, INTERLEAVED].contains(&prim.layout);
     if inputs[0].dtype() != made || !known {

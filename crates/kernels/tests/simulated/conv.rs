@@ -3,7 +3,7 @@
 use crate::common::{check_on, dense, random, random_ints, step, strided};
 use graph::{
     DType, Prim, Tensor, View,
-    prim::{Conv, Integer},
+    prim::{Conv, ProductKind},
     shape::dense_strides,
 };
 
@@ -62,15 +62,19 @@ impl Case {
             .collect()
     }
 
-    fn prim(&self) -> Prim {
-        let conv = Conv {
+    fn conv(&self) -> Conv {
+        Conv {
             strides: self.strides.iter().copied().collect(),
             pads: self.pads.iter().map(|pad| pad[0]).collect(),
             dilations: self.dilations.iter().copied().collect(),
             groups: self.groups,
             bias: self.bias,
-        };
-        if self.transposed { Prim::ConvTranspose(conv) } else { Prim::Conv(conv) }
+        }
+    }
+
+    fn prim(&self) -> Prim {
+        let kind = if self.transposed { ProductKind::ConvTranspose } else { ProductKind::Conv };
+        kind(self.conv()).into()
     }
 
     /// The views of input, weights, bias and output.
@@ -207,17 +211,16 @@ fn bytes_less_their_zero_points() {
             inputs[1].dtype = w_type;
             let data = [random_ints(x_type, inputs[0].elems(), 128, 3), random_ints(w_type, inputs[1].elems(), 128, 4)];
             let zeros = [if x_type == DType::U8 { 200 } else { -7 }, if w_type == DType::U8 { 130 } else { 5 }];
-            let prim = Prim::Integer(Integer { product: Box::new(case.prim()), zeros });
+            let prim = ProductKind::IntegerConv { conv: case.conv(), zeros }.into();
             let elems = output.elems();
             check_on(&TARGETS, &step(prim, inputs, vec![output]), &data, &[elems], 0.0);
         }
     }
-    let product = Box::new(Prim::MatMul(graph::prim::MatMul { alpha: 1.0 }));
     for rows in [1, 30] {
         for k in [70, 64] {
             let inputs = vec![dense(0, DType::U8, &[1, rows, k]), dense(1, DType::I8, &[1, k, 40])];
             let data = [random_ints(DType::U8, rows * k, 256, 3), random_ints(DType::I8, k * 40, 128, 4)];
-            let prim = Prim::Integer(Integer { product: product.clone(), zeros: [255, -128] });
+            let prim = ProductKind::IntegerMatMul { zeros: [255, -128] }.into();
             let output = dense(2, DType::I32, &[1, rows, 40]);
             check_on(&TARGETS, &step(prim, inputs, vec![output]), &data, &[rows * 40], 0.0);
         }

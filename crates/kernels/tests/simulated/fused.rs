@@ -4,7 +4,7 @@ use crate::common::{check_on, dense, random, random_ints, step, strided};
 use graph::{
     DType, Prim, Scalar, View,
     expr::{Binary, Expr, Unary},
-    prim::{Conv, Fused, Integer, MatMul},
+    prim::{Conv, Epilogue, MatMul, Product, ProductKind},
 };
 
 const TARGETS: [&str; 5] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "sm_90"];
@@ -28,15 +28,15 @@ fn scaled_relu(sum: DType, out: DType) -> Expr {
     expr
 }
 
-fn fused(product: Prim, operands: usize, dtype: DType, epilogue: Expr) -> Prim {
-    Prim::Fused(Fused { product: Box::new(product), operands, dtype, epilogue })
+fn fused(kind: ProductKind, operands: usize, dtype: DType, expr: Expr) -> Prim {
+    Product::from(kind).with_epilogue(Epilogue { operands, dtype, expr }).into()
 }
 
 #[test]
 fn a_matrix_product_with_operands_of_any_strides() {
     for dtype in [DType::F32, DType::F16] {
         for (batch, m, k, n) in [(2, 20, 40, 36), (1, 30, 600, 20), (1, 2, 300, 40), (30, 3, 4, 5), (3, 12, 40, 24)] {
-            let prim = fused(Prim::MatMul(MatMul { alpha: 0.5 }), 2, dtype, scaled_relu(dtype, dtype));
+            let prim = fused(ProductKind::MatMul(MatMul { alpha: 0.5 }), 2, dtype, scaled_relu(dtype, dtype));
             let inputs = vec![
                 dense(0, dtype, &[batch, m, k]),
                 dense(1, dtype, &[batch, k, n]),
@@ -76,8 +76,8 @@ fn convolutions_of_all_kinds() {
     ] {
         let (from, to) = (12usize, 24usize);
         let weights = if transposed { [from, to / groups] } else { [to, from / groups] };
-        let product = if transposed { Prim::ConvTranspose(conv(groups, true)) } else { Prim::Conv(conv(groups, true)) };
-        let prim = fused(product, 3, DType::F32, scaled_relu(DType::F32, DType::F32));
+        let kind = if transposed { ProductKind::ConvTranspose } else { ProductKind::Conv };
+        let prim = fused(kind(conv(groups, true)), 3, DType::F32, scaled_relu(DType::F32, DType::F32));
         let shape = [images, to, out[0], out[1]];
         let plane = (out[0] * out[1]) as isize;
         let inputs: Vec<View> = vec![
@@ -107,7 +107,7 @@ fn one_tap_with_an_epilogue_is_a_matrix_product() {
         groups: 1,
         bias: true,
     };
-    let prim = fused(Prim::Conv(conv), 3, DType::F16, scaled_relu(DType::F16, DType::F16));
+    let prim = fused(ProductKind::Conv(conv), 3, DType::F16, scaled_relu(DType::F16, DType::F16));
     let shape = [2usize, 20, 6, 8];
     let inputs = vec![
         dense(0, DType::F16, &[2, 32, 6, 8]),
@@ -134,9 +134,8 @@ fn bytes_are_scaled_and_stored_as_bytes() {
     let bounded = epilogue.binary(Binary::Max, rounded, low);
     let bounded = epilogue.binary(Binary::Min, bounded, high);
     epilogue.cast(bounded, DType::U8);
-    let product = Box::new(Prim::MatMul(MatMul { alpha: 1.0 }));
     for rows in [1, 20] {
-        let integer = Prim::Integer(Integer { product: product.clone(), zeros: [128, 3] });
+        let integer = ProductKind::IntegerMatMul { zeros: [128, 3] };
         let prim = fused(integer, 2, DType::I32, epilogue.clone());
         let inputs = vec![dense(0, DType::U8, &[1, rows, 80]), dense(1, DType::I8, &[1, 80, 48])];
         let data = [random_ints(DType::U8, rows * 80, 256, 3), random_ints(DType::I8, 80 * 48, 128, 4)];

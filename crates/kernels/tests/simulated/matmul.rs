@@ -4,14 +4,14 @@ use crate::common::{check_numbers, check_on, dense, random, random_ints, step, s
 use graph::{
     DType, Prim, Step, Tensor, View,
     expr::{Binary, Expr},
-    prim::{Gated, MatMul, Norm, Normed},
+    prim::{Gate, MatMul, Norm, Product, ProductKind},
 };
 
 /// Every kind of wave and matrix instruction.
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
 
 fn matmul(a: View, b: View, y: View, alpha: f32) -> Step {
-    step(Prim::MatMul(MatMul { alpha }), vec![a, b], vec![y])
+    step(Prim::matmul(alpha), vec![a, b], vec![y])
 }
 
 fn values(dtype: DType, count: usize, seed: u64) -> Tensor {
@@ -115,10 +115,14 @@ fn few_rows_by_all_ways() {
     }
 }
 
+fn plain(alpha: f32) -> Product {
+    ProductKind::MatMul(MatMul { alpha }).into()
+}
+
 #[test]
 fn few_rows_are_normalised_on_their_way() {
     let norm = Norm { axes: 1, epsilon: 1e-3, centre: false, scale: true, bias: false, round_before_scale: false };
-    let prim = Prim::Normed(Normed { norm, product: Box::new(Prim::MatMul(MatMul { alpha: 0.125 })) });
+    let prim = Prim::from(plain(0.125).with_prologue(norm));
     for (dtype, relative) in [(DType::F32, 2e-5), (DType::F16, 1e-3), (DType::Bf16, 8e-3)] {
         // Some are read in packs, and the long ones by several blocks.
         for (m, k, n, turned) in
@@ -145,7 +149,7 @@ fn few_rows_are_normalised_on_their_way() {
 #[test]
 fn norms_of_other_products_are_declined() {
     let norm = Norm { axes: 1, epsilon: 1e-3, centre: false, scale: true, bias: false, round_before_scale: false };
-    let prim = Prim::Normed(Normed { norm, product: Box::new(Prim::MatMul(MatMul { alpha: 1.0 })) });
+    let prim = Prim::from(plain(1.0).with_prologue(norm));
     // Small products that do not share weights, and many rows.
     for [batch, m, k, n] in [[2, 1, 32, 40], [2, 1, 2100, 40], [1, 20, 64, 40]] {
         let b = dense(1, DType::F32, &[batch, k, n]);
@@ -170,8 +174,8 @@ fn few_rows_of_many_columns() {
 #[test]
 fn columns_of_both_halves_make_one() {
     let norm = Norm { axes: 1, epsilon: 1e-3, centre: false, scale: true, bias: false, round_before_scale: false };
-    let product = Prim::MatMul(MatMul { alpha: 0.0625 });
-    let normed = Prim::Normed(Normed { norm, product: Box::new(product.clone()) });
+    let product = plain(0.0625);
+    let normed = product.clone().with_prologue(norm);
     for (dtype, relative) in [(DType::F32, 2e-5), (DType::F16, 1e-3), (DType::Bf16, 8e-3)] {
         let mut epilogue = Expr::new();
         let parts = [0, 1].map(|number| epilogue.input(number, dtype));
@@ -184,7 +188,7 @@ fn columns_of_both_halves_make_one() {
         let wide = [(1, 96, 264, true), (2, 97, 200, true)];
         for (m, k, n, is_normed) in shapes.into_iter().chain(wide) {
             let inner = if is_normed { &normed } else { &product };
-            let prim = Prim::Gated(Gated { product: Box::new(inner.clone()), dtype, epilogue: epilogue.clone() });
+            let prim = inner.clone().with_gate(Gate { dtype, expr: epilogue.clone() }).into();
             let (a, b) = (dense(0, dtype, &[1, m, k]), dense(1, dtype, &[1, k, 2 * n]));
             let mut views = vec![a, b];
             let mut inputs = vec![values(dtype, m * k, 3), values(dtype, 2 * n * k, 5)];

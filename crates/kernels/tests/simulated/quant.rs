@@ -2,9 +2,9 @@
 
 use crate::common::{dense, due, on_host, random, random_ints, simulate, step, strided};
 use graph::{
-    DType, Prim, Scalar, Tensor, View,
+    DType, Scalar, Tensor, View,
     expr::{Binary, Expr, Unary},
-    prim::{Fused, Gated, Norm, Normed, QuantMatMul, WeightLayout, Zeros},
+    prim::{Epilogue, Gate, Norm, Product, ProductKind, QuantMatMul, WeightLayout, Zeros},
 };
 use kernels::Arch;
 
@@ -115,7 +115,7 @@ impl Problem {
                 data.push(floats.clone());
             }
         }
-        let mut made_by = Prim::QuantMatMul(prim.clone());
+        let mut made_by = Product::from(ProductKind::QuantMatMul(prim.clone()));
         let gains = random(dtype, depth, 15);
         if self.normed {
             inputs.push(dense(inputs.len() as u32, dtype, &[depth]));
@@ -123,19 +123,19 @@ impl Problem {
             let epsilon = 0.25;
             let norm =
                 Norm { axes: 1, epsilon, centre: false, scale: true, bias: false, round_before_scale: self.fused };
-            made_by = Prim::Normed(Normed { norm, product: Box::new(Prim::QuantMatMul(prim.clone())) });
+            made_by = made_by.with_prologue(norm);
         }
         if self.gated {
-            made_by = Prim::Gated(Gated { product: Box::new(made_by), dtype, epilogue: gate(dtype) });
+            made_by = made_by.with_gate(Gate { dtype, expr: gate(dtype) });
         }
         let operands = inputs.len();
         if self.fused {
             inputs.push(dense(operands as u32, dtype, &[1, rows, columns]));
             data.push(residual.clone());
-            made_by = Prim::Fused(Fused { product: Box::new(made_by), operands, dtype, epilogue: added(dtype) });
+            made_by = made_by.with_epilogue(Epilogue { operands, dtype, expr: added(dtype) });
         }
         let y = dense(inputs.len() as u32, dtype, &[1, rows, made]);
-        let step = step(made_by, inputs, vec![y]);
+        let step = step(made_by.into(), inputs, vec![y]);
         let (mut left, factors, bases, addends) = (numbers(&a), numbers(&scales), numbers(&floats), numbers(&residual));
         if self.normed {
             for m in 0..rows {
