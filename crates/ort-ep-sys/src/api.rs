@@ -11,6 +11,7 @@ functions! {
         1 GetErrorCode(status: *const OrtStatus) -> OrtErrorCode;
         2 GetErrorMessage(status: *const OrtStatus) -> *const c_char;
         3 CreateEnv(log_severity_level: OrtLoggingLevel, logid: *const c_char, out: *mut *mut OrtEnv) -> Status;
+        6 DisableTelemetryEvents(env: *const OrtEnv) -> Status;
         7 CreateSession(
             env: *const OrtEnv, model_path: *const os_char, options: *const OrtSessionOptions,
             out: *mut *mut OrtSession
@@ -69,6 +70,8 @@ functions! {
             options: *const OrtRunOptions, log_verbosity_level: *mut c_int
         ) -> Status;
         44 RunOptionsGetRunLogSeverityLevel(options: *const OrtRunOptions, log_severity_level: *mut c_int) -> Status;
+        46 RunOptionsSetTerminate(options: *mut OrtRunOptions) -> Status;
+        47 RunOptionsUnsetTerminate(options: *mut OrtRunOptions) -> Status;
         48 CreateTensorAsOrtValue(
             allocator: *mut OrtAllocator, shape: *const i64, shape_len: usize, kind: ONNXTensorElementDataType,
             out: *mut *mut OrtValue

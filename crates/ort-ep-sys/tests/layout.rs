@@ -17,14 +17,15 @@ fn bound(slots: &'static [(&'static str, usize, u32)]) -> Vec<(&'static str, usi
 #[test]
 fn main_table_matches_ort_sys() {
     let theirs = positions! { OrtApi:
-    CreateStatus GetErrorCode GetErrorMessage CreateEnv CreateSession CreateSessionFromArray Run CreateSessionOptions
-    SetOptimizedModelFilePath CloneSessionOptions SetSessionExecutionMode EnableProfiling DisableProfiling
+    CreateStatus GetErrorCode GetErrorMessage CreateEnv DisableTelemetryEvents CreateSession CreateSessionFromArray
+    Run CreateSessionOptions SetOptimizedModelFilePath CloneSessionOptions SetSessionExecutionMode EnableProfiling DisableProfiling
     EnableMemPattern DisableMemPattern EnableCpuMemArena DisableCpuMemArena SetSessionLogId
     SetSessionLogVerbosityLevel SetSessionLogSeverityLevel SetSessionGraphOptimizationLevel SetIntraOpNumThreads
     SetInterOpNumThreads CreateCustomOpDomain AddCustomOpDomain SessionGetInputCount SessionGetOutputCount
     SessionGetInputTypeInfo SessionGetOutputTypeInfo SessionGetInputName SessionGetOutputName CreateRunOptions
     RunOptionsSetRunLogVerbosityLevel RunOptionsSetRunLogSeverityLevel RunOptionsGetRunLogVerbosityLevel
-    RunOptionsGetRunLogSeverityLevel CreateTensorAsOrtValue CreateTensorWithDataAsOrtValue IsTensor
+    RunOptionsGetRunLogSeverityLevel RunOptionsSetTerminate RunOptionsUnsetTerminate CreateTensorAsOrtValue
+    CreateTensorWithDataAsOrtValue IsTensor
     GetTensorMutableData FillStringTensor GetStringTensorDataLength GetStringTensorContent CastTypeInfoToTensorInfo
     GetOnnxTypeFromTypeInfo CreateTensorTypeAndShapeInfo SetTensorElementType SetDimensions GetTensorElementType
     GetDimensionsCount GetDimensions GetSymbolicDimensions GetTensorShapeElementCount GetTensorTypeAndShape
