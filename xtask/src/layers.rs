@@ -23,7 +23,7 @@ pub enum LayerRule {
 }
 
 /// Every crate of `crates/` and its place.
-pub const TABLE: [(&str, LayerRule); 26] = [
+pub const TABLE: [(&str, LayerRule); 27] = [
     ("dylib", LayerRule::Floor),
     ("ort-ep-sys", LayerRule::Layer(0)),
     ("hip", LayerRule::Layer(0)),
@@ -32,6 +32,7 @@ pub const TABLE: [(&str, LayerRule); 26] = [
     ("disk-cache", LayerRule::Layer(0)),
     ("host-ops", LayerRule::Layer(1)),
     ("hipdnn", LayerRule::Layer(1)),
+    ("ort-client", LayerRule::Layer(1)),
     ("ort-ep", LayerRule::Layer(1)),
     ("hip-host", LayerRule::Layer(1)),
     ("kernels", LayerRule::Layer(2)),

@@ -16,7 +16,7 @@ const OUR_LIBRARIES: [&str; 3] = ["libamdgpu-ep.so", "libhip-backend.so", "libhi
 /// Leaks that may be intentional: reachable at exit, or held by an interior pointer.
 const NOT_AN_ERROR: [&str; 2] = ["Leak_StillReachable", "Leak_PossiblyLost"];
 
-/// Runs testkit's `ort_cycle` under valgrind.
+/// Runs ort-client's `ort_cycle` under valgrind.
 ///
 /// # Errors
 /// When the program fails or valgrind reports an error with a frame in our code.
@@ -26,7 +26,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     }
     let stage = context.stage()?;
     context.python()?;
-    let program = built::example(context.workspace, "testkit", "ort_cycle")?;
+    let program = built::example(context.workspace, "ort-client", "ort_cycle")?;
     let report = context.workspace.target().join("test-results").join("valgrind.xml");
     fs::create_dir_all(report.parent().unwrap_or(&report))?;
     let mut valgrind = shell::user_program("valgrind");

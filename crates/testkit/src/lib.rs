@@ -3,11 +3,9 @@
 //! * [`generated`] checks the generated parts of the documents.
 //! * [`llm`] writes a model folder of ONNX Runtime GenAI, and computes the expected output.
 //! * [`onnx`] writes ONNX models, so that a Rust test needs neither Python nor a model file.
-//! * [`ort`] is a small client of ONNX Runtime's C API: register, session, run, copy, unregister.
 //! * [`place`] finds the outputs of `cargo xtask setup` and `cargo xtask stage`.
 
 pub mod generated;
 pub mod llm;
 pub mod onnx;
-pub mod ort;
 pub mod place;

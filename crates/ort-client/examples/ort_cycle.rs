@@ -5,8 +5,11 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use ort_client::{
+    Allocator, Device, DeviceMemory, Element, Environment, LogLevel, Registration, Runtime, Session, SessionOptions,
+    Value,
+};
 use testkit::onnx::{Dim, ElementType, Graph, Model, Node, Tensor, ValueInfo};
-use testkit::ort::{Allocator, Environment, Memory, Registration, Runtime, Session, Value};
 use testkit::place;
 
 const EP: &str = "AMDGPUExecutionProvider";
@@ -14,12 +17,12 @@ const EP: &str = "AMDGPUExecutionProvider";
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [library, cycles] = arguments.as_slice() else { bail!("usage: ort_cycle <library> <cycles>") };
-    let environment = Environment::new(Runtime::load(&place::onnxruntime()?)?, "ort_cycle")?;
+    let environment = Environment::new(&Runtime::load(&place::onnxruntime()?)?, "ort_cycle", LogLevel::Error)?;
     // ONNX Runtime resolves a relative path from its own folder.
     let library = std::path::absolute(Path::new(library))?;
     let model = model();
     for cycle in 0..cycles.parse().context("cycles is not a number")? {
-        let registration = environment.register(EP, &library)?;
+        let registration = Registration::new(&environment, EP, &library)?;
         once(&environment, &registration, &model).with_context(|| format!("cycle {cycle}"))?;
         registration.unregister()?;
     }
@@ -38,34 +41,41 @@ fn model() -> Vec<u8> {
     Model::new(graph).opset("", 17).to_bytes()
 }
 
-fn once(environment: &Environment, registration: &Registration<'_>, model: &[u8]) -> Result<()> {
+fn session(device: &Device, model: &[u8], options: &[(&str, &str)]) -> ort_client::Result<Session> {
+    let mut settings = SessionOptions::new(device.registration().environment())?;
+    settings.devices(std::slice::from_ref(device), options)?;
+    Session::from_bytes(&mut settings, model)
+}
+
+fn once(environment: &Environment, registration: &Registration, model: &[u8]) -> Result<()> {
     let devices = registration.devices()?;
     let device = devices.first().context("the library listed no device (is AMDGPU_EP_DRIVER=host set?)")?;
     ensure!(!device.metadata().is_empty(), "the device has no metadata");
-    ensure!(
-        Session::new(environment, model, &devices[..1], &[("profile", "no such profile")]).is_err(),
-        "an unknown profile was accepted"
-    );
-    let session = Session::new(environment, model, &devices[..1], &[])?;
-    let input = Value::from_floats(environment, &[2, 2], &[1.0, 2.0, 3.0, -4.0])?;
-    for memory in [Memory::Device, Memory::HostAccessible] {
-        let allocator = device.allocator(memory)?;
+    ensure!(registration.clone().unregister().is_err(), "a library in use was unregistered");
+    ensure!(session(device, model, &[("profile", "no such profile")]).is_err(), "an unknown profile was accepted");
+    let (runtime, session) = (environment.runtime(), session(device, model, &[])?);
+    let input = Value::from_slice(runtime, &[2, 2], &[1.0_f32, 2.0, 3.0, -4.0])?;
+    for memory in [DeviceMemory::Device, DeviceMemory::HostAccessible] {
+        let allocator = Allocator::shared(device, memory).with_context(|| format!("{memory:?} memory"))?;
         check_statistics(&allocator).with_context(|| format!("{memory:?} memory"))?;
-        let there = Value::empty(&allocator, &[2, 2])?;
-        let back = Value::from_floats(environment, &[2, 2], &[0.0; 4])?;
-        environment.copy(&[&input], &[&there])?;
-        environment.copy(&[&there], &[&back])?;
-        ensure!(back.floats()? == input.floats()?, "{memory:?} memory changed the content");
-        let outputs = session.run(&[("x", &there)], &["y"])?;
-        ensure!(outputs[0].floats()? == [0.0, 4.5, 7.0, 0.0], "wrong result: {:?}", outputs[0].floats()?);
+        let mut there = Value::on_device(&allocator, Element::F32, &[2, 2])?;
+        let mut back = Value::from_slice(runtime, &[2, 2], &[0.0_f32; 4])?;
+        environment.copy(&[&input], &mut [&mut there])?;
+        environment.copy(&[&there], &mut [&mut back])?;
+        ensure!(back.to_vec::<f32>()? == input.to_vec::<f32>()?, "{memory:?} memory changed the content");
+        check_output(&session, &there)?;
     }
-    let outputs = session.run(&[("x", &input)], &["y"])?;
-    ensure!(outputs[0].floats()? == [0.0, 4.5, 7.0, 0.0], "wrong result: {:?}", outputs[0].floats()?);
+    check_output(&session, &input)
+}
+
+fn check_output(session: &Session, input: &Value) -> Result<()> {
+    let found = session.run(&[("x", input)], &["y"])?[0].to_vec::<f32>()?;
+    ensure!(found == [0.0, 4.5, 7.0, 0.0], "wrong result: {found:?}");
     Ok(())
 }
 
 /// ONNX Runtime documents the names of the counters.
-fn check_statistics(allocator: &Allocator<'_>) -> Result<()> {
+fn check_statistics(allocator: &Allocator) -> Result<()> {
     let counter = |name: &str| -> Result<i64> {
         let stats = allocator.stats()?;
         let found = stats.iter().find(|(key, _)| key == name).with_context(|| format!("no {name} in {stats:?}"))?;
