@@ -47,7 +47,7 @@ pub const TABLE: [(&str, LayerRule); 27] = [
     ("backend-hipgpu", LayerRule::Layer(5)),
     ("umbrella", LayerRule::Layer(6)),
     // `doctor` reports which drivers were tried, which runtimes were found and how sessions are routed (docs/adr/0002).
-    ("cli", LayerRule::User(&["disk-cache", "hip", "hipdnn", "options", "ort-ep-sys", "textgen", "umbrella"])),
+    ("cli", LayerRule::User(&["disk-cache", "hip", "hipdnn", "options", "ort-client", "textgen", "umbrella"])),
     ("textgen", LayerRule::User(&["options"])),
     ("migraphx-standin", LayerRule::Development),
     ("hipdnn-suite", LayerRule::Development),

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use ort_client::{Port, Session, Value};
 use serde::Serialize;
 
 use crate::inputs::{self, InputArguments};
 use crate::memory::{self, Memory};
-use crate::ort::{Session, Value};
+use crate::ort::{self, Array, Told};
 use crate::profile::{self, TimedStep};
 use crate::progress::Progress;
 use crate::record::Record;
@@ -111,19 +112,20 @@ fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
     let held = (memory::ENTRY, record.path()?);
     let entries: Vec<_> = QUIET.into_iter().chain(progress.entry()?).chain([held]).collect();
     let device = target.session(&entries, arguments.threads)?;
-    let assignment = device.assignment()?;
+    let assignment = device.assignment().told()?;
     let cpu = target.cpu_session(arguments.source.for_cpu(&assignment)?, &QUIET, arguments.threads)?;
-    let ports = device.inputs()?;
+    let ports = device.inputs().to_vec();
     let arrays = inputs::make(&ports, &[], &arguments.inputs)?;
     let environment = target.environment();
-    let values = arrays.iter().map(|array| Value::from_array(environment, array)).collect::<Result<Vec<_>>>()?;
-    let named: Vec<(&str, &Value<'_>)> = ports.iter().map(|port| port.name.as_str()).zip(&values).collect();
-    let outputs = device.outputs()?;
+    let values = arrays.iter().map(|array| ort::value(environment, array)).collect::<Result<Vec<_>>>()?;
+    let named: Vec<(&str, &Value)> = ports.iter().map(|port| port.name.as_str()).zip(&values).collect();
+    let outputs = device.outputs().to_vec();
     let outputs: Vec<&str> = outputs.iter().map(|port| port.name.as_str()).collect();
     let timed = |session: &Session, name: &str| -> Result<Duration> {
         let start = Instant::now();
         let results = session
             .run(&named, &outputs)
+            .told()
             .map_err(|error| inputs::failed(&format!("the run on {name}"), error, &ports, &arrays))?;
         let time = start.elapsed();
         drop(results);
@@ -151,7 +153,7 @@ fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
         progress.measured(start.elapsed().as_secs_f64(), device_times.len());
     }
     let (device_times, cpu_times) = (Times::of(device_times), Times::of(cpu_times));
-    let input = |(port, array): (&crate::ort::Port, &crate::ort::Array)| Input {
+    let input = |(port, array): (&Port, &Array)| Input {
         name: port.name.clone(),
         kind: array.element().name(),
         shape: array.shape().to_vec(),
@@ -176,14 +178,14 @@ fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
 fn profile(
     target: &Target,
     arguments: &Arguments,
-    named: &[(&str, &Value<'_>)],
+    named: &[(&str, &Value)],
     outputs: &[&str],
 ) -> Result<Vec<TimedStep>> {
     let record = Record::new()?;
     let session = target.session(&[QUIET[0], QUIET[1], (profile::ENTRY, record.path()?)], arguments.threads)?;
     let start = Instant::now();
     for _ in 0..PROFILED_RUNS {
-        session.run(named, outputs).context("a profiled run")?;
+        session.run(named, outputs).told().context("a profiled run")?;
         if start.elapsed() > PROFILE_TIME {
             break;
         }

@@ -1,8 +1,9 @@
 //! Compares two results of one output.
 
+use ort_client::Element;
 use serde::Serialize;
 
-use crate::ort::{Array, Element};
+use crate::ort::{Array, Numeric};
 
 /// The difference between a result and the CPU provider's.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use crate::inputs;
 use crate::interrupt::Cleanup;
+use crate::ort::Told;
 use crate::progress::Progress;
 use crate::report;
 use crate::table;
@@ -138,7 +139,7 @@ fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Resul
         // If the CPU provider cannot load the model, its dimension names are unknown. Compiled models are rejected
         // below.
         if let Ok(session) = target.cpu_session(None, &[], None) {
-            dims = inputs::named(&session.inputs()?, &dims)?;
+            dims = inputs::named(session.inputs(), &dims)?;
         }
     }
     let model = &arguments.target.model;
@@ -154,7 +155,7 @@ fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Resul
     ];
     let start = Instant::now();
     let session = target.session_of(model, &entries, None, &dims).map_err(|error| unwritten(error, &made, output))?;
-    let assignment = session.assignment()?;
+    let assignment = session.assignment().told()?;
     drop(session);
     let compile_seconds = start.elapsed().as_secs_f64();
     let (shown, placed) = (model.display(), Placed::count(&assignment));

@@ -1,11 +1,10 @@
-//! The only unsafe code of the command outside its ONNX Runtime client: opening other libraries, and calls to the C
-//! library.
+//! The only unsafe code of the command: its environment, and calls to the C library.
 
-use std::ffi::{CStr, OsStr};
-use std::path::{Path, PathBuf};
+#[cfg(unix)]
+use std::ffi::CStr;
+use std::path::Path;
 
 use dylib::Library;
-use ort_ep_sys::{Api, NegotiationError, OrtApiBase};
 
 /// Disables ONNX Runtime's telemetry in this process, unless the user has set the variable. Releases since 1.29 would
 /// open network connections, and this command promises not to.
@@ -17,41 +16,6 @@ pub fn disable_telemetry() {
     }
 }
 
-/// Facts about an ONNX Runtime library.
-pub struct OnnxRuntime {
-    /// The file that the loader chose.
-    pub file: Option<PathBuf>,
-    /// Its version, such as `1.31.1`.
-    pub version: String,
-    /// The API version that the plugin would use with it.
-    pub api_version: Result<u32, NegotiationError>,
-}
-
-type GetApiBase = unsafe extern "C" fn() -> *const OrtApiBase;
-
-/// Opens a library as ONNX Runtime and reads its version.
-///
-/// # Errors
-/// The loader's error, or what the library lacks.
-pub fn onnxruntime(name: &OsStr) -> Result<OnnxRuntime, String> {
-    let library = Library::open(name)?;
-    // SAFETY: `OrtGetApiBase` has had this signature in every release of ONNX Runtime. A library that uses the name for
-    // something else can at worst crash this process, which exists to take that risk.
-    let entry = unsafe { library.symbol::<GetApiBase>("OrtGetApiBase") }
-        .ok_or("it opens, but has no OrtGetApiBase: this is not ONNX Runtime")?;
-    // SAFETY: takes no argument and returns a static table or null.
-    let base = unsafe { entry() };
-    // SAFETY: a non-null result is a static table of the library, which stays open to the end of the process.
-    let version = match unsafe { base.as_ref() }.and_then(|base| base.GetVersionString) {
-        // SAFETY: takes no argument and returns a static string or null.
-        Some(get_version) => text(unsafe { get_version() }),
-        None => String::new(),
-    };
-    // SAFETY: `base` is null or the library's own table, and the library stays open.
-    let api_version = unsafe { Api::negotiate(base) }.map(|api| api.version());
-    Ok(OnnxRuntime { file: dylib::file_at(entry as *const () as usize), version, api_version })
-}
-
 /// Opens a library and looks up functions, without calling them.
 ///
 /// # Errors
@@ -60,14 +24,6 @@ pub fn exports(file: &Path, names: &[&str]) -> Result<(), String> {
     let library = Library::open(file)?;
     let missing: Vec<&str> = names.iter().filter(|name| !library.has(name)).copied().collect();
     if missing.is_empty() { Ok(()) } else { Err(format!("it opens, but lacks {}", missing.join(", "))) }
-}
-
-fn text(text: *const std::ffi::c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: ONNX Runtime returns NUL-terminated static strings.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 /// Ends the process without running the exit handlers of C++ libraries, whose threads may still be working.

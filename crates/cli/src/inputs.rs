@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use ort_client::{Dim, Element, Kind, Port};
 
 use crate::npy;
 use crate::npz;
-use crate::ort::{Array, Dim, Element, Port, PortKind, dims_text};
+use crate::ort::{Array, Numeric, dims_text};
 
 /// The maximum number of elements in a random input.
 const MAX_ELEMENTS: usize = 1 << 31;
@@ -101,7 +102,7 @@ pub fn make(ports: &[Port], files: &[InputFile], arguments: &InputArguments) -> 
 /// Adds the inputs to the error of a run, because the model often rejects a generated shape or value.
 pub fn failed(what: &str, error: anyhow::Error, ports: &[Port], arrays: &[Array]) -> anyhow::Error {
     let given = ports.iter().zip(arrays).map(|(port, array)| {
-        let PortKind::Tensor(_, dims) = &port.kind else { return port.name.clone() };
+        let Kind::Tensor(_, dims) = &port.kind else { return port.name.clone() };
         format!("{} {:?} for {}", port.name, array.shape(), dims_text(dims))
     });
     let given = given.collect::<Vec<_>>().join(", ");
@@ -117,15 +118,15 @@ fn list(ports: &[Port]) -> String {
 
 fn describe(port: &Port) -> String {
     match &port.kind {
-        PortKind::Tensor(element, dims) => format!("{} ({} {})", port.name, element.name(), dims_text(dims)),
-        PortKind::Other(kind) => format!("{} ({kind})", port.name),
+        Kind::Tensor(element, dims) => format!("{} ({} {})", port.name, element.name(), dims_text(dims)),
+        kind => format!("{} ({kind})", port.name),
     }
 }
 
 /// Checks a file's array against the model. bfloat16 inputs, which numpy lacks, are converted from other floats.
 fn fitting(port: &Port, array: Array) -> Result<Array> {
     let name = &port.name;
-    let PortKind::Tensor(element, dims) = &port.kind else {
+    let Kind::Tensor(element, dims) = &port.kind else {
         bail!("input {} cannot be read from a file of numbers", describe(port));
     };
     let fits = |(dim, &extent): (&Dim, &usize)| !matches!(dim, Dim::Size(size) if *size != extent);
@@ -205,8 +206,8 @@ fn extents(
 /// All dynamic dimensions, with their input and axis.
 fn dynamic(ports: &[Port]) -> impl Iterator<Item = (String, &Port, usize)> {
     let dims = |port: &'_ Port| match &port.kind {
-        PortKind::Tensor(_, dims) => dims.clone(),
-        PortKind::Other(_) => Vec::new(),
+        Kind::Tensor(_, dims) => dims.clone(),
+        _ => Vec::new(),
     };
     ports.iter().flat_map(move |port| {
         let named = dims(port).into_iter().enumerate();
@@ -223,7 +224,7 @@ fn key(port: &Port, axis: usize, dim: &Dim) -> Option<String> {
 }
 
 fn made_up(port: &Port, extents: &BTreeMap<String, usize>, random: &mut Random) -> Result<Array> {
-    let PortKind::Tensor(element, dims) = &port.kind else {
+    let Kind::Tensor(element, dims) = &port.kind else {
         bail!("input {} cannot be generated: only numeric tensors can", describe(port));
     };
     let mut shape = Vec::with_capacity(dims.len());
@@ -279,7 +280,7 @@ mod tests {
     use super::*;
 
     fn port(name: &str, element: Element, dims: &[Dim]) -> Port {
-        Port { name: name.into(), kind: PortKind::Tensor(element, dims.to_vec()) }
+        Port { name: name.into(), kind: Kind::Tensor(element, dims.to_vec()) }
     }
 
     fn named(name: &str) -> Dim {

@@ -4,8 +4,9 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use ort_client::Element;
 
-use crate::ort::{Array, Element};
+use crate::ort::{Array, Numeric};
 use crate::replace;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";

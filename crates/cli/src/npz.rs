@@ -174,7 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ort::Element;
+    use ort_client::Element;
 
     fn array(values: &[u8]) -> Array {
         Array::new(Element::U8, vec![values.len()], values.to_vec()).unwrap()

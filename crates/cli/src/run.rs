@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
+use ort_client::{Environment, Session, Value};
 use serde::Serialize;
 
 use crate::compare::{self, Arithmetic, Difference};
 use crate::inputs::{self, InputArguments, InputFile};
 use crate::npy;
-use crate::ort::{Array, Environment, Session, Value};
+use crate::ort::{self, Array, Told};
 use crate::progress::Progress;
 use crate::report;
 use crate::table;
@@ -103,21 +104,21 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     let progress = Progress::counted("loading the model ...")?;
     let session = target.session(progress.entry()?.as_slice(), None)?;
-    let assignment = session.assignment()?;
+    let assignment = session.assignment().told()?;
     let arithmetic = Arithmetic::of(assignment.iter().flat_map(|part| &part.nodes).map(|node| node.op.as_str()));
-    let ports = session.inputs()?;
+    let ports = session.inputs();
     let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
-    let arrays = inputs::make(&ports, &arguments.files, &arguments.inputs)?;
+    let arrays = inputs::make(ports, &arguments.files, &arguments.inputs)?;
     progress.say("running the model ...");
     let found = outputs(target.environment(), &session, &names, &arrays)
-        .map_err(|error| inputs::failed("the run", error, &ports, &arrays))?;
+        .map_err(|error| inputs::failed("the run", error, ports, &arrays))?;
     let cpu = match arguments.compare {
         None => None,
         Some(Rival::Cpu) => {
             progress.say("running the model on the CPU provider ...");
             let session = target.cpu_session(arguments.source.for_cpu(&assignment)?, &[], None)?;
             let found = outputs(target.environment(), &session, &names, &arrays);
-            Some(found.map_err(|error| inputs::failed("the run on the CPU provider", error, &ports, &arrays))?)
+            Some(found.map_err(|error| inputs::failed("the run on the CPU provider", error, ports, &arrays))?)
         }
     };
     let mut outputs = Vec::with_capacity(found.len());
@@ -148,12 +149,12 @@ pub type Named = (String, Result<Array, String>);
 
 /// Runs a session on these named inputs, and returns all outputs.
 pub fn outputs(environment: &Environment, session: &Session, names: &[String], arrays: &[Array]) -> Result<Vec<Named>> {
-    let values = arrays.iter().map(|array| Value::from_array(environment, array)).collect::<Result<Vec<_>>>()?;
-    let inputs: Vec<(&str, &Value<'_>)> = names.iter().map(String::as_str).zip(&values).collect();
-    let ports = session.outputs()?;
+    let values = arrays.iter().map(|array| ort::value(environment, array)).collect::<Result<Vec<_>>>()?;
+    let inputs: Vec<(&str, &Value)> = names.iter().map(String::as_str).zip(&values).collect();
+    let ports = session.outputs();
     let wanted: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
-    let found = session.run(&inputs, &wanted)?;
-    ports.iter().zip(&found).map(|(port, value)| Ok((port.name.clone(), value.to_array()?))).collect()
+    let found = session.run(&inputs, &wanted).told()?;
+    ports.iter().zip(&found).map(|(port, value)| Ok((port.name.clone(), ort::array(value)?))).collect()
 }
 
 fn described(name: &str, value: &Result<Array, String>) -> Output {
@@ -253,7 +254,7 @@ fn short(number: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ort::Element;
+    use ort_client::Element;
 
     #[test]
     fn numbers_are_short() {

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::rc::Rc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use ort_client::{Assigned, Device, Environment, Session};
 use serde::Serialize;
 
 use crate::doctor;
-use crate::ort::{Assigned, Environment, Provider, Runtime, Session, SessionSettings, message};
+use crate::ort::{self, SessionSettings, message};
 
 /// The name under which the provider is registered.
 pub const PROVIDER: &str = "AMDGPUExecutionProvider";
@@ -126,8 +126,8 @@ impl SourceArguments {
 
 /// The opened environment, devices and model.
 pub struct Target {
-    environment: Rc<Environment>,
-    devices: Vec<crate::ort::Device>,
+    environment: Environment,
+    devices: Vec<Device>,
     model: PathBuf,
     options: Vec<(String, String)>,
     config: Vec<(String, String)>,
@@ -150,33 +150,31 @@ pub enum Opened {
 pub fn open(arguments: &TargetArguments) -> Result<Opened> {
     check_model(&arguments.model)?;
     let chosen = doctor::onnxruntime_library(arguments.ort.as_deref())?;
-    let ort = &chosen.path;
+    let onnxruntime = &chosen.path;
     let library = match &arguments.library {
         Some(path) => path.clone(),
         None => doctor::plugin_library()?,
     };
     // ONNX Runtime resolves relative paths against its own folder.
     let library = std::fs::canonicalize(&library).with_context(|| format!("there is no {}", library.display()))?;
-    let runtime = Runtime::load(ort)?;
-    let environment = Environment::new(Rc::clone(&runtime))?;
-    let provider = Provider::register(&environment, PROVIDER, &library)?;
-    let devices = provider.devices()?;
+    let environment = ort::environment(onnxruntime)?;
+    let devices = ort::devices(&environment, PROVIDER, &library)?;
     if devices.is_empty() {
         if let Some(driver) = std::env::var_os(DRIVER).filter(|driver| !driver.is_empty()) {
             let driver = driver.to_string_lossy();
             bail!("there is no device with {DRIVER}={driver}\n  help: amdgpu-ep doctor says why");
         }
-        drop((provider, environment));
-        return again(ort, &library).map(Opened::Elsewhere);
+        drop(environment);
+        return again(onnxruntime, &library).map(Opened::Elsewhere);
     }
     chosen.announce();
-    let archs: BTreeSet<&str> = devices.iter().filter_map(|device| device.metadata("arch")).collect();
+    let archs: BTreeSet<&str> = devices.iter().filter_map(|device| device.fact("arch")).collect();
     let place = Place {
         model: arguments.model.display().to_string(),
-        onnxruntime: ort.display().to_string(),
-        onnxruntime_version: runtime.version().to_owned(),
+        onnxruntime: onnxruntime.display().to_string(),
+        onnxruntime_version: environment.runtime().version().to_owned(),
         library: library.display().to_string(),
-        driver: devices[0].metadata("driver").unwrap_or("unknown").to_owned(),
+        driver: devices[0].fact("driver").unwrap_or("unknown").to_owned(),
         archs: archs.into_iter().map(str::to_owned).collect(),
     };
     let profile = arguments.profile.iter().map(|profile| ("profile".to_owned(), profile.clone()));
@@ -204,7 +202,7 @@ fn check_model(model: &Path) -> Result<()> {
 }
 
 /// Runs this command again on the host device, because a process can choose its driver only once.
-fn again(ort: &Path, library: &Path) -> Result<u8> {
+fn again(onnxruntime: &Path, library: &Path) -> Result<u8> {
     // If stderr is closed, there is no one to tell.
     let _ = writeln!(
         io::stderr(),
@@ -214,7 +212,7 @@ fn again(ort: &Path, library: &Path) -> Result<u8> {
     let mut command = Command::new(executable);
     command.args(std::env::args_os().skip(1)).env(DRIVER, "host");
     // The new process need not search for them again.
-    command.env("ORT_DYLIB_PATH", ort).env("AMDGPU_EP_PATH", library);
+    command.env("ORT_DYLIB_PATH", onnxruntime).env("AMDGPU_EP_PATH", library);
     let failed = "this command could not be started again for the host device";
     #[cfg(unix)]
     {
@@ -277,7 +275,7 @@ impl Target {
 
     fn load(&self, model: &Path, settings: &SessionSettings<'_>) -> Result<Session> {
         check_model(model)?;
-        Session::new(&self.environment, model, settings).map_err(|error| refused(model, error))
+        settings.open(&self.environment, model).map_err(|error| refused(model, error))
     }
 }
 
@@ -308,7 +306,7 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ort::AssignedNode;
+    use ort_client::AssignedNode;
 
     #[test]
     fn nodes_are_counted_by_provider() {

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::explain::reasons::{Reasons, Step};
 use crate::inputs::{self, InputArguments};
+use crate::ort::Told;
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::report;
@@ -70,14 +71,14 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     let mut entries = vec![(options::hip::EXPLAIN_FILE, record.path()?), (options::hip::TUNE, tune)];
     entries.extend(progress.entry()?);
     let session = target.session(&entries, None)?;
-    let ports = session.inputs()?;
+    let ports = session.inputs();
     let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
-    let arrays = inputs::make(&ports, &[], &arguments.inputs)?;
+    let arrays = inputs::make(ports, &[], &arguments.inputs)?;
     progress.say("measuring the steps ...");
     crate::run::outputs(target.environment(), &session, &names, &arrays)
-        .map_err(|error| inputs::failed("the run", error, &ports, &arrays))?;
+        .map_err(|error| inputs::failed("the run", error, ports, &arrays))?;
     let reasons = record.read("record", Reasons::parse)?;
-    Ok(report(target.place.clone(), Placed::count(&session.assignment()?), reasons.steps))
+    Ok(report(target.place.clone(), Placed::count(&session.assignment().told()?), reasons.steps))
 }
 
 fn report(place: Place, placed: Placed, all: Vec<Step>) -> Report {

@@ -8,13 +8,12 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use ort_ep_sys::{MAX_API_VERSION, MIN_API_VERSION, NegotiationError};
+use ort_client::{LoadError, MAX_API_VERSION, MIN_API_VERSION, NegotiationError};
 use serde::{Deserialize, Serialize};
 
 use super::environment::Environment;
 use super::{Asker, Question};
 use crate::child::{self, Answer, Outcome};
-use crate::ffi;
 
 /// The libraries found, and where they were searched.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -77,14 +76,19 @@ pub struct LibraryProbe {
 
 /// Examines a library in this process.
 pub fn probe(name: &OsStr) -> LibraryProbe {
-    match ffi::onnxruntime(name) {
-        Err(error) => LibraryProbe { file: None, version: None, api_version: None, too_old: false, error: Some(error) },
+    let said = LibraryProbe { file: None, version: None, api_version: None, too_old: false, error: None };
+    match ort_client::Library::open(name) {
+        Err(LoadError::NotOnnxRuntime) => {
+            let error = "it opens, but has no OrtGetApiBase: this is not ONNX Runtime".to_owned();
+            LibraryProbe { error: Some(error), ..said }
+        }
+        Err(error) => LibraryProbe { error: Some(error.to_string()), ..said },
         Ok(found) => LibraryProbe {
-            file: found.file.map(|file| file.display().to_string()),
-            version: Some(found.version).filter(|version| !version.is_empty()),
-            too_old: matches!(found.api_version, Err(NegotiationError::TooOld(_))),
-            error: found.api_version.as_ref().err().map(NegotiationError::to_string),
-            api_version: found.api_version.ok(),
+            file: found.file().map(|file| file.display().to_string()),
+            version: Some(found.version().to_owned()).filter(|version| !version.is_empty()),
+            too_old: matches!(found.api_version(), Err(NegotiationError::TooOld(_))),
+            error: found.api_version().err().map(NegotiationError::to_string),
+            api_version: found.api_version().ok(),
         },
     }
 }

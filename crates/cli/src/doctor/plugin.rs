@@ -80,14 +80,14 @@ pub fn probe_backend(file: &Path, onnxruntime: Option<&Path>) -> BackendProbe {
 }
 
 fn registered(file: &Path, onnxruntime: &Path) -> anyhow::Result<BackendProbe> {
-    let environment = ort::Environment::new(ort::Runtime::load(onnxruntime)?)?;
-    let devices = ort::Provider::register(&environment, "BackendExecutionProvider", file)?.devices()?;
-    let version = devices.iter().find_map(|device| device.metadata("version")).map(str::to_owned);
+    let environment = ort::environment(onnxruntime)?;
+    let devices = ort::devices(&environment, "BackendExecutionProvider", file)?;
+    let version = devices.iter().find_map(|device| device.fact("version")).map(str::to_owned);
     let mut said = BackendProbe { version, devices: Some(devices.len()), error: None };
     if let Some(first) = devices.get(..1) {
         // A backend loads its own libraries when a session is created.
         let settings = ort::SessionSettings { devices: first, ..ort::SessionSettings::default() };
-        let session = ort::Session::from_bytes(&environment, EMPTY_MODEL, &settings);
+        let session = settings.open_bytes(&environment, EMPTY_MODEL);
         said.error = session.err().map(|error| reason(&error));
     }
     Ok(said)

@@ -1,7 +1,7 @@
 //! The conclusion, a pure function of the findings. It checks from the hardware upwards; the first problem is the
 //! verdict.
 
-use ort_ep_sys::{MAX_API_VERSION, MIN_API_VERSION};
+use ort_client::{MAX_API_VERSION, MIN_API_VERSION};
 use serde::Serialize;
 
 use super::Findings;

@@ -11,12 +11,13 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use clap::Args;
+use ort_client::Assigned;
 use serde::Serialize;
 
 use self::reasons::{Reasons, Step};
 use crate::inputs::{self, InputArguments};
 use crate::memory::{self, Memory};
-use crate::ort::Assigned;
+use crate::ort::Told;
 use crate::profile::{self, TimedStep};
 use crate::progress::Progress;
 use crate::record::Record;
@@ -109,15 +110,15 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
         entries.extend([(profile::ENTRY, times.path()?), (memory::ENTRY, memory.path()?)]);
     }
     let session = target.session(&entries, None)?;
-    let assignment = session.assignment()?;
+    let assignment = session.assignment().told()?;
     if arguments.steps {
         progress.say("running the model ...");
-        let ports = session.inputs()?;
+        let ports = session.inputs();
         let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
-        let arrays = inputs::make(&ports, &[], &arguments.inputs)?;
+        let arrays = inputs::make(ports, &[], &arguments.inputs)?;
         for _ in 0..TIMED_RUNS {
             crate::run::outputs(target.environment(), &session, &names, &arrays)
-                .map_err(|error| inputs::failed("the run", error, &ports, &arrays))?;
+                .map_err(|error| inputs::failed("the run", error, ports, &arrays))?;
         }
     }
     // Memory is counted until the session ends.
@@ -177,7 +178,7 @@ fn report(place: Place, assignment: &[Assigned], mut reasons: Reasons, with_step
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ort::AssignedNode;
+    use ort_client::AssignedNode;
 
     fn place() -> Place {
         Place {

@@ -1,6 +1,8 @@
 //! A tensor in host memory.
 
-use super::Element;
+use ort_client::Element;
+
+use super::Numeric;
 
 /// Elements in row-major, little-endian order.
 #[derive(Clone, Debug, PartialEq)]
