@@ -23,7 +23,7 @@ pub enum LayerRule {
 }
 
 /// Every crate of `crates/` and its place.
-pub const TABLE: [(&str, LayerRule); 27] = [
+pub const TABLE: [(&str, LayerRule); 28] = [
     ("dylib", LayerRule::Floor),
     ("ort-ep-sys", LayerRule::Layer(0)),
     ("hip", LayerRule::Layer(0)),
@@ -35,6 +35,7 @@ pub const TABLE: [(&str, LayerRule); 27] = [
     ("ort-client", LayerRule::Layer(1)),
     ("ort-ep", LayerRule::Layer(1)),
     ("hip-host", LayerRule::Layer(1)),
+    ("reports", LayerRule::Layer(1)),
     ("kernels", LayerRule::Layer(2)),
     ("hipdnn-abi", LayerRule::Layer(2)),
     ("hipdnn-linked", LayerRule::Layer(2)),
@@ -47,7 +48,7 @@ pub const TABLE: [(&str, LayerRule); 27] = [
     ("backend-hipgpu", LayerRule::Layer(5)),
     ("umbrella", LayerRule::Layer(6)),
     // `doctor` reports which drivers were tried, which runtimes were found and how sessions are routed (docs/adr/0002).
-    ("cli", LayerRule::User(&["disk-cache", "hip", "hipdnn", "options", "ort-client", "textgen", "umbrella"])),
+    ("cli", LayerRule::User(&["disk-cache", "hip", "hipdnn", "options", "ort-client", "reports", "textgen", "umbrella"])),
     ("textgen", LayerRule::User(&["options"])),
     ("migraphx-standin", LayerRule::Development),
     ("hipdnn-suite", LayerRule::Development),

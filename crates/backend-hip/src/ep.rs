@@ -7,18 +7,17 @@ use ort_ep::{
     saved::Save,
     view::{Graph, RunOptions},
 };
+use reports::{Explain, Profile, ReportFile};
 
 use crate::{
     claim::{self, Placement},
-    convert,
-    explain::Explain,
+    convert, explain,
     import::import,
-    memory::MemoryFile,
+    memory::MemoryReport,
     partition::{DevicePartition, Watched},
     profile::Profiles,
     runs::Runs,
     saved, status, steps,
-    timed::TimedRuns,
     tuning::Tuning,
 };
 
@@ -29,7 +28,7 @@ pub(crate) struct HipEp {
     /// State shared by the session's runs.
     pub runs: Arc<Runs>,
     /// Records why each node was placed or declined, if requested.
-    pub explain: Option<Arc<Explain>>,
+    pub explain: Option<Arc<ReportFile<Explain>>>,
     /// The name under which ONNX Runtime registered this provider. Nodes saved by it carry this name.
     pub name: String,
     /// How partitions are saved while a compiled model is being created.
@@ -39,12 +38,12 @@ pub(crate) struct HipEp {
     /// The profilers of this session.
     pub profiles: Profiles,
     /// Where step times are written, if requested.
-    pub timed: Option<Arc<TimedRuns>>,
+    pub timed: Option<Arc<ReportFile<Profile>>>,
     /// How partitions are prepared.
     pub tuning: Tuning,
     /// Writes the memory usage to a file when dropped, if requested.
     #[expect(dead_code, reason = "it works by being dropped")]
-    pub memory: Option<MemoryFile>,
+    pub memory: Option<MemoryReport>,
 }
 
 impl Ep for HipEp {
@@ -52,8 +51,8 @@ impl Ep for HipEp {
         self.tuning.see(graph)?;
         let placement = claim::place(graph, &self.name, &*self.device)?;
         report(&placement, self.device.name())?;
-        if let Some(explain) = &self.explain {
-            explain.record(graph.name()?, &placement)?;
+        if let Some(file) = &self.explain {
+            file.append(&explain::graph(graph.name()?, &placement)?);
         }
         claim::claim(&placement, claims)
     }
@@ -138,8 +137,8 @@ impl HipEp {
         let settings = Settings { planned: Some(self.planned(name)), ..self.tuning.settings(name) };
         let compiled = CompiledPartition::with(graph, &*self.device, settings);
         let compiled = compiled.map_err(|error| status::of(&error))?;
-        if let Some(explain) = &self.explain {
-            explain.record_passes(name, compiled.fired());
+        if let Some(file) = &self.explain {
+            file.append(&explain::passes(name, compiled.fired()));
         }
         let passed = start.elapsed() - imported;
         let shapes = Self::fixed_shapes(&compiled, partition)?;
@@ -151,7 +150,7 @@ impl HipEp {
         );
         let watched = Watched {
             profiles: self.profiles.clone(),
-            timed: self.timed.clone().map(|runs| (runs, name.into())),
+            timed: self.timed.clone().map(|file| (file, name.into())),
             peak: self.device.peak(),
         };
         let partition = DevicePartition::new(compiled, shapes.is_some(), self.runs.clone(), watched);
@@ -162,7 +161,7 @@ impl HipEp {
     fn planned(&self, partition: &str) -> Planned {
         let (partition, explain) = (partition.to_owned(), self.explain.clone());
         Arc::new(move |graph, prepared| {
-            explain.iter().for_each(|explain| explain.record_steps(&partition, graph, prepared));
+            explain.iter().for_each(|file| file.append(&steps::report(&partition, graph, prepared)));
             tracing::debug!(target: "amdgpu_ep::compile", "plan of {partition}: {}", steps::summary(prepared));
         })
     }

@@ -17,18 +17,17 @@ use ort_ep::{
     saved::{self, Save},
     view::HardwareDevice,
 };
+use reports::ReportFile;
 
 use crate::{
     ep::HipEp,
-    explain::Explain,
     gpu::{self, Gpus},
     hipdnn,
-    memory::MemoryFile,
+    memory::MemoryReport,
     profile::Profiles,
     progress,
     runs::Runs,
     saved::{FILE_EXTENSION, compatibility},
-    timed::TimedRuns,
     tuning::Tuning,
 };
 
@@ -131,13 +130,12 @@ impl Factory for HipFactory {
         let given = request.options.config_entries()?;
         let entries = given.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let options = keys::TABLE.read(entries).map_err(|error| Error::invalid_argument(error.to_string()))?;
-        let path = |key: &str| options.get(key).map(str::to_owned);
         let tuning = Tuning::new(&options)?;
         let runs = self.runs(request, &options, driver);
         let settings = GpuSettings {
             graphs: mode(&options, keys::REPLAY),
             tf32: options.is_on(keys::TF32),
-            progress: path(keys::PROGRESS_FILE).map(progress::writer),
+            progress: ReportFile::named(&options).map(progress::writer),
             ..GpuSettings::default()
         };
         let (hipdnn, tune) = (mode(&options, keys::HIPDNN), mode(&options, keys::TUNE));
@@ -145,15 +143,15 @@ impl Factory for HipFactory {
         tracing::debug!(target: "amdgpu_ep::load", "the {} device was opened in {:.1?}", device.name(), start.elapsed());
         let save = Save::from_entries(&given, FILE_EXTENSION, false)?;
         Ok(HipEp {
-            memory: path(keys::MEMORY_FILE).map(|file| MemoryFile::new(file, device.name())),
+            memory: ReportFile::named(&options).map(|file| MemoryReport::new(file, device.name())),
             device,
             runs: Arc::new(runs),
-            explain: path(keys::EXPLAIN_FILE).map(|file| Arc::new(Explain::new(file))),
+            explain: ReportFile::named(&options).map(Arc::new),
             name: request.name.to_string_lossy().into_owned(),
             save,
             folder: saved::folder(&given),
             profiles: Profiles::default(),
-            timed: path(keys::PROFILE_FILE).map(|file| Arc::new(TimedRuns::new(file))),
+            timed: ReportFile::named(&options).map(Arc::new),
             tuning,
         }
         .into())

@@ -20,7 +20,6 @@ mod ffi;
 mod gpu;
 mod hipdnn;
 mod import;
-mod json;
 mod memory;
 mod partition;
 mod profile;

@@ -1,41 +1,41 @@
-//! Reports memory usage for `amdgpu-ep bench`, `bench-llm` and `explain`.
-//!
-//! The session-config entry `ep.hip.memory_file` names a file. When the session ends, a line of JSON is appended:
-//! `{"device":…,"memory":{"constants":{"now":…,"peak":…},"mapped":…,"weights":…,"arena":…,"working":…,"staging":…}}`, in
-//! bytes. The counters are global to the library and include other sessions.
-use std::path::PathBuf;
+//! Reports memory usage for `amdgpu-ep bench`, `bench-llm` and `explain`, when the session ends.
+use exec::memory::{self, Purpose};
+use reports::{Memory, Purposes, ReportFile, Usage};
 
-use exec::memory::{Purpose, Usage};
-
-use crate::{explain, json};
-
-/// The file that the counters are appended to when this is dropped.
-pub(crate) struct MemoryFile {
-    file: PathBuf,
+/// Appends the counters to a file when it is dropped.
+pub(crate) struct MemoryReport {
+    file: ReportFile<Memory>,
     device: String,
 }
 
-impl MemoryFile {
-    pub fn new(file: impl Into<PathBuf>, device: &str) -> Self {
-        Self { file: file.into(), device: device.to_owned() }
+impl MemoryReport {
+    pub fn new(file: ReportFile<Memory>, device: &str) -> Self {
+        Self { file, device: device.to_owned() }
     }
 }
 
-impl Drop for MemoryFile {
+impl Drop for MemoryReport {
     fn drop(&mut self) {
-        if let Err(error) = explain::append(&self.file, &line(&self.device, Purpose::usage)) {
-            let file = self.file.display();
-            tracing::warn!(target: "amdgpu_ep::memory", "the memory file {file} could not be written: {error}");
-        }
+        self.file.append(&report(&self.device, Purpose::usage));
     }
 }
 
-fn line(device: &str, usage: impl Fn(Purpose) -> Usage) -> String {
-    let purposes = Purpose::ALL.map(|purpose| {
-        let Usage { now, peak } = usage(purpose);
-        format!("{}:{{\"now\":{now},\"peak\":{peak}}}", json::text(purpose.name()))
-    });
-    format!("{{\"device\":{},\"memory\":{{{}}}}}\n", json::text(device), purposes.join(","))
+fn report(device: &str, usage: impl Fn(Purpose) -> memory::Usage) -> Memory {
+    let usage = |purpose| {
+        let memory::Usage { now, peak } = usage(purpose);
+        Usage { now: now as u64, peak: peak as u64 }
+    };
+    Memory {
+        device: device.to_owned(),
+        memory: Purposes {
+            constants: usage(Purpose::Constants),
+            mapped: usage(Purpose::Mapped),
+            weights: usage(Purpose::Weights),
+            arena: usage(Purpose::Arena),
+            working: usage(Purpose::Working),
+            staging: usage(Purpose::Staging),
+        },
+    }
 }
 
 #[cfg(test)]
@@ -46,10 +46,17 @@ mod tests {
     fn a_session_ends_with_a_line_of_all_purposes() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("memory");
-        drop(MemoryFile::new(&file, "host"));
+        drop(MemoryReport::new(ReportFile::new(&file), "host"));
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(text.starts_with("{\"device\":\"host\",\"memory\":{\"constants\":{\"now\":"), "{text}");
-        let counted = line("gfx1100", |purpose| Usage { now: 1, peak: 2 + purpose as usize });
+        let counted = folder.path().join("counted");
+        let usage = |purpose| memory::Usage { now: 1, peak: 2 + purpose as usize };
+        ReportFile::new(&counted).append(&report("gfx1100", usage));
+        let counted = std::fs::read_to_string(&counted).unwrap();
+        for purpose in Purpose::ALL {
+            let want = format!("\"{}\":{{\"now\":1,\"peak\":{}}}", purpose.name(), 2 + purpose as usize);
+            assert!(counted.contains(&want), "{want}: {counted}");
+        }
         assert!(counted.contains("\"staging\":{\"now\":1,\"peak\":7}}}\n"), "{counted}");
     }
 }

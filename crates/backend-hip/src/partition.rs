@@ -11,6 +11,7 @@ use ort_ep::{
     Error, Partition, Result,
     view::{KernelContext, Tensor},
 };
+use reports::{Profile, ReportFile};
 use smallvec::SmallVec;
 
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
     profile::{Profiles, Recorder},
     runs::Runs,
     status,
-    timed::{TimedRun, TimedRuns},
+    timed::TimedRun,
 };
 
 /// One entry per input or output; most partitions need no heap allocation for it.
@@ -40,7 +41,7 @@ pub(crate) struct Watched {
     /// ONNX Runtime's profilers.
     pub profiles: Profiles,
     /// The file for step times, and the partition's name in it.
-    pub timed: Option<(Arc<TimedRuns>, Arc<str>)>,
+    pub timed: Option<(Arc<ReportFile<Profile>>, Arc<str>)>,
     /// The chip's peak performance.
     pub peak: Option<Peak>,
 }
@@ -82,7 +83,7 @@ impl DevicePartition {
         if recorders.is_empty() && self.watched.timed.is_none() {
             return None;
         }
-        let timed = self.watched.timed.as_ref().map(|(runs, partition)| TimedRun::new(runs, partition));
+        let timed = self.watched.timed.as_ref().map(|(file, partition)| TimedRun::new(file, partition));
         Some(Arc::new(Watch { graph: self.compiled.graph(), recorders, timed, peak: self.watched.peak }))
     }
 }

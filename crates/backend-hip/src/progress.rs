@@ -1,38 +1,18 @@
-//! Reports the progress of work that a session waits for.
-//!
-//! The session-config entry `ep.hip.progress_file` names a file. Each compiled kernel and each measured step adds one
-//! line of JSON: `{"work":"kernels","done":n,"of":n}`, or `"steps"`. The count restarts for each plan.
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+//! Reports the progress of work that a session waits for: each compiled kernel and each measured step.
+use std::sync::Arc;
 
 use exec::gpu::{OnProgress, Work};
+use reports::{Progress, ReportFile};
 
-use crate::explain;
-
-/// Appends lines to a file. A write error is logged only once.
-pub(crate) fn writer(file: impl Into<PathBuf>) -> OnProgress {
-    let (file, failed) = (file.into(), AtomicBool::new(false));
+/// Appends each report to a file.
+pub(crate) fn writer(file: ReportFile<Progress>) -> OnProgress {
     Arc::new(move |work, done, of| {
-        if let Err(error) = explain::append(&file, &line(work, done, of))
-            && !failed.swap(true, Ordering::Relaxed)
-        {
-            let file = file.display();
-            tracing::warn!(target: "amdgpu_ep::compile", "the progress file {file} could not be written: {error}");
-        }
+        let work = match work {
+            Work::Kernels => reports::Work::Kernels,
+            Work::Steps => reports::Work::Steps,
+        };
+        file.append(&Progress { work, done: done as u64, of: of as u64 });
     })
-}
-
-fn line(work: Work, done: usize, of: usize) -> String {
-    let work = match work {
-        Work::Kernels => "kernels",
-        Work::Steps => "steps",
-    };
-    format!("{{\"work\":\"{work}\",\"done\":{done},\"of\":{of}}}\n")
 }
 
 #[cfg(test)]
@@ -43,11 +23,11 @@ mod tests {
     fn each_piece_is_a_line() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("progress");
-        let progress = writer(&file);
+        let progress = writer(ReportFile::new(&file));
         progress(Work::Steps, 1, 2);
         progress(Work::Kernels, 1, 7);
         let lines = "{\"work\":\"steps\",\"done\":1,\"of\":2}\n{\"work\":\"kernels\",\"done\":1,\"of\":7}\n";
         assert_eq!(std::fs::read_to_string(file).unwrap(), lines);
-        writer(folder.path().join("none/progress"))(Work::Steps, 1, 1);
+        writer(ReportFile::new(folder.path().join("none/progress")))(Work::Steps, 1, 1);
     }
 }

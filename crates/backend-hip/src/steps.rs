@@ -2,9 +2,8 @@
 use std::collections::BTreeMap;
 
 use exec::{Prepared, RunBy, TunedStep};
-use graph::Graph;
-
-use crate::json;
+use graph::{Graph, Step};
+use reports::{Explain, PlanSteps, Tuned};
 
 /// For the log: how many steps each runner has, and why hipDNN or the device does not run the others.
 pub(crate) fn summary(prepared: &dyn Prepared) -> String {
@@ -32,26 +31,40 @@ pub(crate) fn summary(prepared: &dyn Prepared) -> String {
     format!("{count} steps, {}{}", runners.join(", "), reasons.concat())
 }
 
-/// For `explain`: a line of JSON.
-pub(crate) fn line(partition: &str, graph: &Graph, prepared: &dyn Prepared) -> String {
+/// For `explain`: what runs each step, why hipDNN declined it if it was offered the step, and the measurements if they
+/// decided.
+pub(crate) fn report(partition: &str, graph: &Graph, prepared: &dyn Prepared) -> Explain {
     let steps = prepared.plan().steps.iter().enumerate().map(|(at, step)| {
         let by = prepared.run_by(at);
-        let node = graph.nodes().get(step.node as usize);
-        let (name, op) = node.map_or(("", ""), |node| (node.name.as_str(), node.op.name()));
-        let reason = by.why().map_or_else(|| "null".to_owned(), json::text);
-        let (name, op, prim) = (json::text(name), json::text(op), json::text(step.prim.name()));
-        let by = json::text(&by.label(step));
-        let tuned = prepared.tuned(at).map_or_else(|| "null".to_owned(), |tuned| measured(&tuned));
-        format!("{{\"node\":{name},\"op\":{op},\"step\":{prim},\"run_by\":{by},\"reason\":{reason},\"tuned\":{tuned}}}")
+        let (node, op) = origin(graph, step);
+        reports::Step {
+            node,
+            op,
+            step: step.prim.name().to_owned(),
+            run_by: by.label(step),
+            reason: by.why().map(str::to_owned),
+            tuned: prepared.tuned(at).map(measured),
+        }
     });
-    let steps: Vec<String> = steps.collect();
-    format!("{{\"partition\":{},\"steps\":[{}]}}\n", json::text(partition), steps.join(","))
+    Explain::Steps(PlanSteps { partition: partition.to_owned(), steps: steps.collect() })
 }
 
-fn measured(tuned: &TunedStep) -> String {
+/// The name and the operator of the node that a step came from; empty if there is none.
+pub(crate) fn origin(graph: &Graph, step: &Step) -> (String, String) {
+    let node = graph.nodes().get(step.node as usize);
+    node.map(|node| (node.name.clone(), node.op.name().to_owned())).unwrap_or_default()
+}
+
+fn measured(tuned: TunedStep) -> Tuned {
     let TunedStep { choice, micros, usual_micros, tried } = tuned;
-    let choice = json::text(choice);
-    format!("{{\"choice\":{choice},\"micros\":{micros},\"usual_micros\":{usual_micros},\"tried\":{tried}}}")
+    let [micros, usual_micros] = [micros, usual_micros].map(|micros| rounded(f64::from(micros), 3));
+    Tuned { choice, micros, usual_micros, tried }
+}
+
+/// A number for a report, with this many decimal places at most.
+pub(crate) fn rounded(number: f64, places: i32) -> f64 {
+    let scale = 10f64.powi(places);
+    (number * scale).round() / scale
 }
 
 #[cfg(test)]
@@ -67,6 +80,14 @@ mod tests {
     };
 
     use super::*;
+
+    /// The line in the file.
+    fn line(partition: &str, graph: &Graph, prepared: &dyn Prepared) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("explain");
+        reports::ReportFile::new(&file).append(&report(partition, graph, prepared));
+        std::fs::read_to_string(file).unwrap()
+    }
 
     /// A Conv or a Softmax.
     fn compiled(op_type: &str, ranks: &[usize], device: &HostDevice) -> CompiledPartition {

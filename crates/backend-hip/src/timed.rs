@@ -1,74 +1,59 @@
 //! Measures step times for `amdgpu-ep bench --steps` and `explain --steps`.
 //!
-//! The session-config entry `ep.hip.profile_file` names a file. Each run of a partition appends a line of JSON:
-//! `{"partition":…,"times":[{"node":…,"op":…,"step":…,"run_by":…,"micros":…,"bytes":…,"flops":…,"share_of_peak":…}]}`.
-//! Times are measured by the device. `share_of_peak` is relative to the chip's peak performance, or `null` if that is
-//! unknown. Steps are timed one by one, so a run takes longer and is not replayed as a captured graph.
+//! Times are measured by the device. Steps are timed one by one, so a run takes longer and is not replayed as a captured
+//! graph.
 use std::{
-    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use exec::{Peak, RunBy};
 use graph::{DType, Graph, Step};
+use reports::{Profile, ReportFile, TimedStep};
 
-use crate::{explain, json};
-
-/// The file that step times are appended to.
-pub(crate) struct TimedRuns {
-    file: PathBuf,
-}
-
-impl TimedRuns {
-    pub fn new(file: impl Into<PathBuf>) -> Self {
-        Self { file: file.into() }
-    }
-}
+use crate::steps::{origin, rounded};
 
 /// One run of a partition. The recorded steps are written when it is dropped.
 pub(crate) struct TimedRun {
-    runs: Arc<TimedRuns>,
+    file: Arc<ReportFile<Profile>>,
     partition: Arc<str>,
-    steps: Mutex<Vec<String>>,
+    steps: Mutex<Vec<TimedStep>>,
 }
 
 impl TimedRun {
-    pub fn new(runs: &Arc<TimedRuns>, partition: &Arc<str>) -> Self {
-        Self { runs: runs.clone(), partition: partition.clone(), steps: Mutex::default() }
+    pub fn new(file: &Arc<ReportFile<Profile>>, partition: &Arc<str>) -> Self {
+        Self { file: file.clone(), partition: partition.clone(), steps: Mutex::default() }
     }
 
     /// Adds a step.
     pub fn add(&self, graph: &Graph, step: &Step, by: RunBy<'_>, took: Duration, peak: Option<Peak>) {
-        let line = entry(graph, step, by, took, peak);
-        self.steps.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        let entry = entry(graph, step, by, took, peak);
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
     }
 }
 
 impl Drop for TimedRun {
     fn drop(&mut self) {
-        let steps = self.steps.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if steps.is_empty() {
-            return;
-        }
-        let line = format!("{{\"partition\":{},\"times\":[{}]}}\n", json::text(&self.partition), steps.join(","));
-        if let Err(error) = explain::append(&self.runs.file, &line) {
-            let file = self.runs.file.display();
-            tracing::warn!(target: "amdgpu_ep::run", "the profile file {file} could not be written: {error}");
+        let times = std::mem::take(self.steps.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if !times.is_empty() {
+            self.file.append(&Profile { partition: self.partition.to_string(), times });
         }
     }
 }
 
-fn entry(graph: &Graph, step: &Step, by: RunBy<'_>, took: Duration, peak: Option<Peak>) -> String {
-    let node = graph.nodes().get(step.node as usize);
-    let (name, op) = node.map_or(("", ""), |node| (node.name.as_str(), node.op.name()));
-    let (name, op, prim) = (json::text(name), json::text(op), json::text(step.prim.name()));
-    let (by, micros, cost) = (json::text(&by.label(step)), took.as_secs_f64() * 1e6, step.cost());
-    let (bytes, flops) = (cost.bytes, cost.flops);
-    let share = share_of_peak(step, took, peak).map_or_else(|| "null".to_owned(), |share| format!("{share:.4}"));
-    format!(
-        "{{\"node\":{name},\"op\":{op},\"step\":{prim},\"run_by\":{by},\"micros\":{micros:.3},\"bytes\":{bytes},\"flops\":{flops},\"share_of_peak\":{share}}}"
-    )
+fn entry(graph: &Graph, step: &Step, by: RunBy<'_>, took: Duration, peak: Option<Peak>) -> TimedStep {
+    let (node, op) = origin(graph, step);
+    let cost = step.cost();
+    TimedStep {
+        node,
+        op,
+        step: step.prim.name().to_owned(),
+        run_by: by.label(step),
+        micros: rounded(took.as_secs_f64() * 1e6, 3),
+        bytes: cost.bytes,
+        flops: cost.flops,
+        share_of_peak: share_of_peak(step, took, peak).map(|share| rounded(share, 4)),
+    }
 }
 
 /// The step's speed relative to the chip's peak: the time to move its bytes or to do its operations, whichever is
@@ -114,7 +99,7 @@ mod tests {
     fn a_run_is_one_line_and_a_run_without_steps_none() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("times");
-        let (runs, partition): (_, Arc<str>) = (Arc::new(TimedRuns::new(&file)), "p".into());
+        let (runs, partition): (_, Arc<str>) = (Arc::new(ReportFile::new(&file)), "p".into());
         drop(TimedRun::new(&runs, &partition));
         assert!(!file.exists());
         for _ in 0..2 {
@@ -125,7 +110,7 @@ mod tests {
         let text = std::fs::read_to_string(&file).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2);
-        let wanted = "{\"partition\":\"p\",\"times\":[{\"node\":\"\",\"op\":\"\",\"step\":\"map\",\"run_by\":\"own: map\",\"micros\":1.500,\"bytes\":16,\"flops\":0,\"share_of_peak\":null},";
+        let wanted = "{\"partition\":\"p\",\"times\":[{\"node\":\"\",\"op\":\"\",\"step\":\"map\",\"run_by\":\"own: map\",\"micros\":1.5,\"bytes\":16,\"flops\":0,\"share_of_peak\":null},";
         assert!(lines[0].starts_with(wanted), "{}", lines[0]);
     }
 }

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use ort_client::{Port, Session, Value};
+use reports::TimedStep;
 use serde::Serialize;
 
 use crate::inputs::{self, InputArguments};
 use crate::memory::{self, Memory};
 use crate::ort::{self, Array, Told};
-use crate::profile::{self, TimedStep};
+use crate::profile;
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::report;
@@ -109,7 +110,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
     let mut progress = Progress::counted("loading the model ...")?;
     let record = Record::new()?;
-    let held = (memory::ENTRY, record.path()?);
+    let held = record.entry()?;
     let entries: Vec<_> = QUIET.into_iter().chain(progress.entry()?).chain([held]).collect();
     let device = target.session(&entries, arguments.threads)?;
     let assignment = device.assignment().told()?;
@@ -164,7 +165,7 @@ fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
         schema: SCHEMA,
         place: target.place.clone(),
         placed: Placed::count(&assignment),
-        memory: record.read("record of memory", memory::parse)?,
+        memory: memory::last(record.read()?),
         threads: arguments.threads,
         inputs: ports.iter().zip(&arrays).map(input).collect(),
         ratio: cpu_times.median_ms / device_times.median_ms,
@@ -182,7 +183,7 @@ fn profile(
     outputs: &[&str],
 ) -> Result<Vec<TimedStep>> {
     let record = Record::new()?;
-    let session = target.session(&[QUIET[0], QUIET[1], (profile::ENTRY, record.path()?)], arguments.threads)?;
+    let session = target.session(&[QUIET[0], QUIET[1], record.entry()?], arguments.threads)?;
     let start = Instant::now();
     for _ in 0..PROFILED_RUNS {
         session.run(named, outputs).told().context("a profiled run")?;
@@ -191,7 +192,7 @@ fn profile(
         }
     }
     drop(session);
-    record.read("times", profile::parse)
+    Ok(profile::medians(record.read()?))
 }
 
 fn text(report: &Report) -> String {

@@ -1,49 +1,21 @@
 //! The memory that the backend used, by purpose.
 
-use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
+use reports::Purposes;
+use serde::Serialize;
 
 use crate::table;
 
-/// The session-config entry that names the backend's file.
-pub const ENTRY: &str = options::hip::MEMORY_FILE;
-
-/// The backend's statistics, in bytes.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+/// The backend's statistics, in bytes, as the command's documents hold them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Memory {
     /// The device that ran the model.
     device: String,
-    #[serde(alias = "memory")]
     purposes: Purposes,
 }
 
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-struct Purposes {
-    constants: Usage,
-    /// Older backends do not report it.
-    #[serde(default)]
-    mapped: Usage,
-    weights: Usage,
-    arena: Usage,
-    working: Usage,
-    staging: Usage,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
-struct Usage {
-    /// At the end of the session.
-    now: u64,
-    /// The peak.
-    peak: u64,
-}
-
-/// The backend's record; `None` unless the session used the hip backend.
-///
-/// # Errors
-/// When the record cannot be parsed.
-pub fn parse(lines: &str) -> Result<Option<Memory>> {
-    let last = lines.lines().last();
-    last.map(|line| serde_json::from_str(line).with_context(|| format!("in the line {line:?}"))).transpose()
+/// The last line of the report; `None` unless the session used the hip backend.
+pub fn last(mut report: Vec<reports::Memory>) -> Option<Memory> {
+    report.pop().map(|reports::Memory { device, memory }| Memory { device, purposes: memory })
 }
 
 /// A table of the peaks, followed by the caller's rows: name, bytes and description.
@@ -74,7 +46,7 @@ mod tests {
 
     #[test]
     fn peaks_are_shown_and_what_was_not_used_is_not() {
-        let memory = parse(&format!("{LINE}\n")).unwrap().unwrap();
+        let memory = last(reports::parse(&format!("{LINE}\n")).unwrap()).unwrap();
         let text = text(&memory, &[("cache", 1_600_000, "keys and values")]);
         assert!(text.contains("constants  2.5 MB") && text.contains("arena      0.4 MB"), "{text}");
         assert!(text.contains("cache      1.6 MB") && !text.contains("staging"), "{text}");
@@ -82,7 +54,7 @@ mod tests {
 
     #[test]
     fn another_backend_leaves_no_record_and_nonsense_is_an_error() {
-        assert!(parse("").unwrap().is_none());
-        assert!(parse("{}\n").is_err());
+        assert!(last(Vec::new()).is_none());
+        assert!(reports::parse::<reports::Memory>("{}\n").is_err());
     }
 }

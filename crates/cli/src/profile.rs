@@ -1,57 +1,21 @@
-//! Times of a model's steps, which the backend writes to the file named by `ep.hip.profile_file`.
+//! Times of a model's steps, from the backend's report `profile`.
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
+use reports::{Profile, TimedStep};
 
 use crate::table;
-
-/// The session-config entry that names the file.
-pub const ENTRY: &str = options::hip::PROFILE_FILE;
-
-/// One line: a run of a partition.
-#[derive(Deserialize)]
-struct Record {
-    partition: String,
-    times: Vec<TimedStep>,
-}
-
-/// A step with its median time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TimedStep {
-    /// The node it came from.
-    pub node: String,
-    /// That node's operator.
-    pub op: String,
-    /// The operation.
-    pub step: String,
-    /// The library or kernel that runs it.
-    pub run_by: String,
-    /// Its time in microseconds, by the device's clock.
-    pub micros: f64,
-    /// The minimum number of bytes that it has to move.
-    pub bytes: u64,
-    /// The number of operations that it has to perform.
-    pub flops: u64,
-    /// The achieved fraction of the chip's peak; absent if the peak is not known.
-    pub share_of_peak: Option<f64>,
-}
 
 /// What all runs of one plan share: the partition, and the steps with their bytes.
 type Look = (String, Vec<(String, u64)>);
 
-/// The steps of all plans that ran, slowest first. Runs are grouped by their partition and steps. The first run of each
+/// The steps of all plans that ran with their median times, slowest first. Runs are grouped by their partition and steps. The first run of each
 /// group is left out if there are others, because it includes initialisation.
-///
-/// # Errors
-/// When a line does not have the backend's format.
-pub fn parse(lines: &str) -> Result<Vec<TimedStep>> {
+pub fn medians(report: Vec<Profile>) -> Vec<TimedStep> {
     let mut runs: BTreeMap<Look, Vec<Vec<TimedStep>>> = BTreeMap::new();
-    for line in lines.lines().filter(|line| !line.trim().is_empty()) {
-        let record: Record = serde_json::from_str(line).with_context(|| format!("in the line {line:?}"))?;
-        let look = record.times.iter().map(|step| (step.step.clone(), step.bytes)).collect();
-        runs.entry((record.partition, look)).or_default().push(record.times);
+    for Profile { partition, times } in report {
+        let look = times.iter().map(|step| (step.step.clone(), step.bytes)).collect();
+        runs.entry((partition, look)).or_default().push(times);
     }
     let mut steps = Vec::new();
     for mut runs in runs.into_values() {
@@ -62,7 +26,7 @@ pub fn parse(lines: &str) -> Result<Vec<TimedStep>> {
         steps.extend((0..count).filter_map(|at| median(runs.iter().filter_map(|run| run.get(at)))));
     }
     steps.sort_by(|one, other| other.micros.total_cmp(&one.micros));
-    Ok(steps)
+    steps
 }
 
 fn median<'a>(runs: impl Iterator<Item = &'a TimedStep>) -> Option<TimedStep> {
@@ -124,7 +88,7 @@ mod tests {
             line([2.0, 4.0], "null"),
             line([3.0, 9.0], "null"),
         ];
-        let steps = parse(&lines.concat()).unwrap();
+        let steps = medians(reports::parse(&lines.concat()).unwrap());
         let found: Vec<(&str, f64)> = steps.iter().map(|step| (step.node.as_str(), step.micros)).collect();
         assert_eq!(found, [("b", 5.0), ("a", 2.0)]);
         let text = text(&steps, 1);
@@ -136,10 +100,10 @@ mod tests {
 
     #[test]
     fn one_run_is_better_than_none_and_a_known_peak_is_shown() {
-        let steps = parse(&line([1.0, 2.0], "0.5")).unwrap();
+        let steps = medians(reports::parse(&line([1.0, 2.0], "0.5")).unwrap());
         assert_eq!(steps.len(), 2);
         assert!(text(&steps, 9).contains("50 %"));
         assert!(text(&[], 9).contains("No step was timed"));
-        assert!(parse("nonsense").is_err());
+        assert!(reports::parse::<Profile>("nonsense").is_err());
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Deserialize;
+use reports::{Progress as Count, Work};
 
 use crate::record::Record;
 
@@ -20,9 +20,6 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Resolution of the progress bar.
 const STEPS_PER_SECOND: f64 = 100.0;
-
-/// The session-config entry that names the file in which the backend reports its progress.
-const ENTRY: &str = options::hip::PROGRESS_FILE;
 
 /// A line that shows the current activity; it disappears when this value is dropped.
 pub struct Progress {
@@ -57,7 +54,7 @@ impl Progress {
     /// # Errors
     /// When the path of the temporary folder is not valid UTF-8.
     pub fn entry(&self) -> Result<Option<(&'static str, &str)>> {
-        self.follower.as_ref().map(|follower| Ok((ENTRY, follower.record.path()?))).transpose()
+        self.follower.as_ref().map(|follower| follower.record.entry()).transpose()
     }
 
     /// Switches to another activity of unknown length.
@@ -101,54 +98,42 @@ impl Drop for Progress {
     }
 }
 
-/// A line of the backend's progress file.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-struct Count {
-    work: String,
-    done: u64,
-    of: u64,
+/// The last complete line of the backend's report; `None` if it does not have the format of the report.
+fn last(lines: &str) -> Option<Count> {
+    let (whole, _) = lines.rsplit_once('\n')?;
+    reports::parse(whole.lines().last()?).ok()?.pop()
 }
 
-impl Count {
-    /// Parses the last complete line; `None` if it does not have the backend's format.
-    fn last(lines: &str) -> Option<Count> {
-        let (whole, _) = lines.rsplit_once('\n')?;
-        serde_json::from_str(whole.lines().last()?).ok()
-    }
-
-    fn show(&self, bar: &ProgressBar) {
-        let what = match self.work.as_str() {
-            "kernels" => "kernels compiled",
-            "steps" => "steps measured",
-            other => other,
-        };
-        bar.set_prefix(what.to_owned());
-        bar.set_length(self.of);
-        bar.set_position(self.done);
-        set_style(bar, if self.done < self.of { COUNT } else { SPINNER });
-    }
+fn show(count: &Count, bar: &ProgressBar) {
+    bar.set_prefix(match count.work {
+        Work::Kernels => "kernels compiled",
+        Work::Steps => "steps measured",
+    });
+    bar.set_length(count.of);
+    bar.set_position(count.done);
+    set_style(bar, if count.done < count.of { COUNT } else { SPINNER });
 }
 
 /// Shows what the backend writes to a file, until it is stopped.
 struct Follower {
-    record: Record,
+    record: Record<Count>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Follower {
     fn new(bar: &ProgressBar) -> Result<Follower> {
-        let (record, stop) = (Record::new()?, Arc::new(AtomicBool::new(false)));
-        let (file, bar, stopped) = (PathBuf::from(record.path()?), bar.clone(), stop.clone());
+        let (record, stop) = (Record::<Count>::new()?, Arc::new(AtomicBool::new(false)));
+        let (file, bar, stopped) = (PathBuf::from(record.entry()?.1), bar.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
             let mut read = 0;
             while !stopped.load(Ordering::Relaxed) {
                 // A line that cannot be read is not shown.
                 if let Ok(lines) = lines_from(&file, read)
-                    && let Some(count) = Count::last(&lines)
+                    && let Some(count) = last(&lines)
                 {
                     read += lines.rfind('\n').map_or(0, |end| end as u64 + 1);
-                    count.show(&bar);
+                    show(&count, &bar);
                 }
                 std::thread::sleep(TICK);
             }
@@ -196,16 +181,16 @@ mod tests {
     #[test]
     fn the_last_whole_line_counts() {
         let line = |done| format!("{{\"work\":\"kernels\",\"done\":{done},\"of\":9}}\n");
-        let last = Count::last(&(line(1) + &line(4) + "{\"work\":\"ker")).unwrap();
-        assert_eq!(last, Count { work: "kernels".into(), done: 4, of: 9 });
-        assert_eq!((Count::last(""), Count::last("nonsense\n")), (None, None));
+        let count = last(&(line(1) + &line(4) + "{\"work\":\"ker")).unwrap();
+        assert_eq!(count, Count { work: Work::Kernels, done: 4, of: 9 });
+        assert_eq!((last(""), last("nonsense\n")), (None, None));
     }
 
     #[test]
     fn what_the_backend_counts_is_followed() {
         let bar = ProgressBar::hidden();
         let follower = Follower::new(&bar).unwrap();
-        let mut file = File::options().append(true).open(follower.record.path().unwrap()).unwrap();
+        let mut file = File::options().append(true).open(follower.record.entry().unwrap().1).unwrap();
         for done in [3, 5] {
             writeln!(file, "{{\"work\":\"steps\",\"done\":{done},\"of\":7}}").unwrap();
             let start = Instant::now();

@@ -1,41 +1,47 @@
-//! A file for the backend to write lines into, named by a session configuration entry.
+//! A file for a report of the backend, named by a session configuration entry.
+
+use std::marker::PhantomData;
 
 use anyhow::{Context, Result};
+use reports::Report;
 use tempfile::NamedTempFile;
 
 use crate::interrupt::Cleanup;
 
 /// The file; removed when this value is dropped.
-pub struct Record {
+pub struct Record<R> {
     file: NamedTempFile,
+    lines: PhantomData<R>,
     _cleanup: Cleanup,
 }
 
-impl Record {
+impl<R: Report> Record<R> {
     /// Creates an empty file.
     ///
     /// # Errors
     /// When a temporary file cannot be created.
-    pub fn new() -> Result<Record> {
+    pub fn new() -> Result<Record<R>> {
         let (file, cleanup) = Cleanup::making(NamedTempFile::new).context("a temporary file could not be made")?;
-        Ok(Record { file, _cleanup: cleanup })
+        Ok(Record { file, lines: PhantomData, _cleanup: cleanup })
     }
 
-    /// The path, as the entry's value.
+    /// The session-config entry that makes the backend write to this file.
     ///
     /// # Errors
     /// When the path of the temporary folder is not valid UTF-8.
-    pub fn path(&self) -> Result<&str> {
-        self.file.path().to_str().context("the path of the temporary folder is not valid UTF-8")
+    pub fn entry(&self) -> Result<(&'static str, &str)> {
+        let path = self.file.path().to_str().context("the path of the temporary folder is not valid UTF-8")?;
+        Ok((R::KIND.key(), path))
     }
 
-    /// Reads and parses the backend's lines; `what` names them in errors.
+    /// Reads the backend's lines.
     ///
     /// # Errors
     /// When they cannot be read or parsed.
-    pub fn read<T>(&self, what: &str, parse: impl FnOnce(&str) -> Result<T>) -> Result<T> {
+    pub fn read(&self) -> Result<Vec<R>> {
+        let name = R::KIND.name();
         let lines = std::fs::read_to_string(self.file.path())
-            .with_context(|| format!("the backend's {what} could not be read"))?;
-        parse(&lines).with_context(|| format!("the backend's {what} could not be understood"))
+            .with_context(|| format!("the backend's report {name:?} could not be read"))?;
+        reports::parse(&lines).with_context(|| format!("the backend's report {name:?} could not be understood"))
     }
 }

@@ -1,15 +1,16 @@
 //! `amdgpu-ep tune`: measures the alternatives for a model's steps, and saves the fastest for later sessions.
 //!
-//! The backend does this while it creates the plans of one run, and writes its results to the file named by
-//! `ep.hip.explain_file`.
+//! The backend does this while it creates the plans of one run, and writes its results to the report
+//! `explain`.
 
 use std::collections::BTreeSet;
 
 use anyhow::Result;
 use clap::Args;
+use reports::{Explain, Step};
 use serde::Serialize;
 
-use crate::explain::reasons::{Reasons, Step};
+use crate::explain::reasons::Reasons;
 use crate::inputs::{self, InputArguments};
 use crate::ort::Told;
 use crate::progress::Progress;
@@ -65,10 +66,10 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 }
 
 fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
-    let record = Record::new()?;
+    let record = Record::<Explain>::new()?;
     let progress = Progress::counted("loading the model ...")?;
     let tune = if arguments.again { "again" } else { "on" };
-    let mut entries = vec![(options::hip::EXPLAIN_FILE, record.path()?), (options::hip::TUNE, tune)];
+    let mut entries = vec![record.entry()?, (options::hip::TUNE, tune)];
     entries.extend(progress.entry()?);
     let session = target.session(&entries, None)?;
     let ports = session.inputs();
@@ -77,7 +78,7 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     progress.say("measuring the steps ...");
     crate::run::outputs(target.environment(), &session, &names, &arrays)
         .map_err(|error| inputs::failed("the run", error, ports, &arrays))?;
-    let reasons = record.read("record", Reasons::parse)?;
+    let reasons = Reasons::new(record.read()?);
     Ok(report(target.place.clone(), Placed::count(&session.assignment().told()?), reasons.steps))
 }
 
@@ -123,8 +124,9 @@ fn text(report: &Report) -> String {
 
 #[cfg(test)]
 mod tests {
+    use reports::Tuned;
+
     use super::*;
-    use crate::explain::reasons::Tuned;
 
     fn step(node: &str, usual_micros: f64, micros: f64) -> Step {
         let tuned = Some(Tuned { choice: "own-1".into(), micros, usual_micros, tried: 3 });

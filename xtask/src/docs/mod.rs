@@ -45,7 +45,7 @@ const TABLES: [(&str, &str, &str); 4] = [
 ];
 
 /// The crates whose tests write the tables, and the name prefix of these tests.
-const WRITERS: [&str; 2] = ["options", "cli"];
+const WRITERS: [&str; 3] = ["options", "reports", "cli"];
 const WRITER_TESTS: &str = "documented_";
 
 /// Writes the generated files.

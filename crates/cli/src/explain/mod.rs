@@ -12,13 +12,14 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use clap::Args;
 use ort_client::Assigned;
+use reports::{Explain, Step, TimedStep};
 use serde::Serialize;
 
-use self::reasons::{Reasons, Step};
+use self::reasons::Reasons;
 use crate::inputs::{self, InputArguments};
 use crate::memory::{self, Memory};
 use crate::ort::Told;
-use crate::profile::{self, TimedStep};
+use crate::profile;
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::report;
@@ -102,12 +103,12 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 }
 
 fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
-    let (record, times, memory) = (Record::new()?, Record::new()?, Record::new()?);
+    let (record, times, memory) = (Record::<Explain>::new()?, Record::new()?, Record::new()?);
     let progress = Progress::counted("loading the model ...")?;
-    let mut entries = vec![(options::hip::EXPLAIN_FILE, record.path()?)];
+    let mut entries = vec![record.entry()?];
     entries.extend(progress.entry()?);
     if arguments.steps {
-        entries.extend([(profile::ENTRY, times.path()?), (memory::ENTRY, memory.path()?)]);
+        entries.extend([times.entry()?, memory.entry()?]);
     }
     let session = target.session(&entries, None)?;
     let assignment = session.assignment().told()?;
@@ -123,9 +124,9 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     }
     // Memory is counted until the session ends.
     drop(session);
-    let memory = memory.read("record of memory", memory::parse)?;
-    let profile = arguments.steps.then(|| times.read("times", profile::parse)).transpose()?;
-    let reasons = record.read("record", Reasons::parse)?;
+    let memory = memory::last(memory.read()?);
+    let profile = arguments.steps.then(|| times.read()).transpose()?.map(profile::medians);
+    let reasons = Reasons::new(record.read()?);
     Ok(Report { profile, memory, ..report(target.place.clone(), &assignment, reasons, arguments.steps) })
 }
 
@@ -216,7 +217,7 @@ mod tests {
         let steps = [step("a", "hipDNN: SOME_ENGINE", "null"), step("b", "own: conv", "\"too small\"")].join(",");
         let steps = format!(r#"{{"partition":"p","steps":[{steps}]}}"#);
         let lines = format!("{}\n{passes}\n{steps}\n", line.replace('\n', ""));
-        report(place(), &assignment, Reasons::parse(&lines).unwrap(), true)
+        report(place(), &assignment, Reasons::new(reports::parse(&lines).unwrap()), true)
     }
 
     #[test]

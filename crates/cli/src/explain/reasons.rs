@@ -1,60 +1,8 @@
-//! Parses the backend's record: why it declined nodes, and what runs the steps of the others.
+//! What the backend's report `explain` says: why it declined nodes, and what runs the steps of the others.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
-
-/// One line: a graph offered to the backend with its nodes, a compiled partition with the passes that changed it, or a
-/// plan of a partition with its steps.
-#[derive(Deserialize)]
-struct Record {
-    #[serde(default)]
-    nodes: Vec<RecordedNode>,
-    #[serde(default)]
-    passes: BTreeMap<String, usize>,
-    #[serde(default)]
-    steps: Vec<Step>,
-}
-
-/// One step of a plan.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
-    /// The node it came from.
-    pub node: String,
-    /// That node's operator.
-    pub op: String,
-    /// The operation.
-    pub step: String,
-    /// What runs it: `own: conv`, or `hipDNN: ` and the name of the engine.
-    pub run_by: String,
-    /// Why hipDNN does not run it, if it was asked.
-    pub reason: Option<String>,
-    /// The measurement, if it decided what runs the step.
-    #[serde(default)]
-    pub tuned: Option<Tuned>,
-}
-
-/// The measurement of a step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Tuned {
-    /// The best alternative: `own-1`, `blaslt-3`, `hipdnn-0`.
-    pub choice: String,
-    /// Its time in microseconds.
-    pub micros: f64,
-    /// The time without tuning.
-    pub usual_micros: f64,
-    /// The number of alternatives tried.
-    pub tried: usize,
-}
-
-#[derive(Deserialize)]
-struct RecordedNode {
-    name: String,
-    op: String,
-    domain: String,
-    reason: Option<String>,
-}
+use reports::{Explain, Step};
 
 type Key = (String, String, String);
 
@@ -79,26 +27,26 @@ fn key(of_domain: &str, op: &str, name: &str) -> Key {
 }
 
 impl Reasons {
-    /// Parses the backend's lines.
-    ///
-    /// # Errors
-    /// When a line does not have the backend's format.
-    pub fn parse(lines: &str) -> Result<Reasons> {
-        let mut reasons = Reasons { is_empty: true, ..Reasons::default() };
-        for line in lines.lines().filter(|line| !line.trim().is_empty()) {
-            let record: Record = serde_json::from_str(line).with_context(|| format!("in the line {line:?}"))?;
-            reasons.is_empty = false;
-            for (pass, count) in record.passes {
-                *reasons.passes.entry(pass).or_default() += count;
-            }
-            reasons.steps.extend(record.steps);
-            for node in record.nodes {
-                if let Some(reason) = node.reason {
-                    reasons.declined.entry(key(&node.domain, &node.op, &node.name)).or_default().push_back(reason);
+    /// Collects the lines of the report.
+    pub fn new(report: Vec<Explain>) -> Reasons {
+        let mut reasons = Reasons { is_empty: report.is_empty(), ..Reasons::default() };
+        for line in report {
+            match line {
+                Explain::Graph(graph) => {
+                    for node in graph.nodes {
+                        let Some(reason) = node.reason else { continue };
+                        reasons.declined.entry(key(&node.domain, &node.op, &node.name)).or_default().push_back(reason);
+                    }
                 }
+                Explain::Passes(partition) => {
+                    for (pass, count) in partition.passes.0 {
+                        *reasons.passes.entry(pass).or_default() += count;
+                    }
+                }
+                Explain::Steps(plan) => reasons.steps.extend(plan.steps),
             }
         }
-        Ok(reasons)
+        reasons
     }
 
     /// The reason for one node. Nodes may share a name, often the empty one: each takes the next reason, and the last
@@ -122,6 +70,10 @@ impl Reasons {
 mod tests {
     use super::*;
 
+    fn parse(lines: &str) -> Reasons {
+        Reasons::new(reports::parse(lines).unwrap())
+    }
+
     fn line(nodes: &[(&str, &str)]) -> String {
         let node = |(name, reason): &(&str, &str)| {
             format!(
@@ -134,14 +86,14 @@ mod tests {
 
     #[test]
     fn nodes_without_names_take_one_reason_each() {
-        let mut reasons = Reasons::parse(&line(&[("", "one"), ("", "two")])).unwrap();
+        let mut reasons = parse(&line(&[("", "one"), ("", "two")]));
         let mut take = || reasons.take("", "Loop", "");
         assert_eq!([take(), take(), take()], [Some("one".into()), Some("two".into()), Some("two".into())]);
     }
 
     #[test]
     fn every_graph_counts() {
-        let mut reasons = Reasons::parse(&(line(&[("a", "one")]) + "\n" + &line(&[("b", "two")]))).unwrap();
+        let mut reasons = parse(&(line(&[("a", "one")]) + "\n" + &line(&[("b", "two")])));
         assert_eq!(reasons.take("", "Loop", "b").as_deref(), Some("two"));
         assert_eq!(reasons.take("", "Loop", "c"), None);
         assert_eq!(reasons.none("host"), "the backend was not asked about it");
@@ -151,7 +103,7 @@ mod tests {
     fn passes_of_all_partitions_are_added_up() {
         let lines =
             "{\"partition\":\"a\",\"passes\":{\"gelu\":2}}\n{\"partition\":\"b\",\"passes\":{\"gelu\":1,\"no-ops\":4}}";
-        let passes = Reasons::parse(lines).unwrap().passes;
+        let passes = parse(lines).passes;
         assert_eq!(passes, BTreeMap::from([("gelu".to_owned(), 3), ("no-ops".to_owned(), 4)]));
     }
 
@@ -159,15 +111,15 @@ mod tests {
     fn steps_of_all_plans_are_one_list() {
         let step = r#"{"node":"c","op":"Conv","step":"conv","run_by":"own: conv","reason":"too small"}"#;
         let line = format!("{{\"partition\":\"a\",\"steps\":[{step}]}}\n");
-        let steps = Reasons::parse(&line.repeat(2)).unwrap().steps;
+        let steps = parse(&line.repeat(2)).steps;
         assert_eq!(steps.len(), 2);
         assert_eq!((steps[0].op.as_str(), steps[0].reason.as_deref()), ("Conv", Some("too small")));
     }
 
     #[test]
     fn no_record_means_no_backend() {
-        let reasons = Reasons::parse("").unwrap();
+        let reasons = parse("");
         assert!(reasons.none("nvidia").contains("nvidia driver"));
-        assert!(Reasons::parse("nonsense").is_err());
+        assert!(reports::parse::<Explain>("nonsense").is_err());
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{Node, Operator, Report, Step};
+use reports::Step;
+
+use super::{Node, Operator, Report};
 use crate::memory;
 use crate::profile;
 use crate::table;

@@ -102,7 +102,8 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
     let record = Record::new()?;
     let mut requests = vec![arguments.folder.clone()];
     // Inserted first, so that an entry from the user overrides it.
-    requests[0].options.insert(0, (memory::ENTRY.to_owned(), record.path()?.to_owned()));
+    let (key, path) = record.entry()?;
+    requests[0].options.insert(0, (key.to_owned(), path.to_owned()));
     if arguments.cpu {
         requests.push(FolderArguments { provider: "cpu".to_owned(), require_gpu: false, ..arguments.folder.clone() });
     }
@@ -141,7 +142,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
     report.allocator_bytes = first.model.device_bytes_at_most();
     // Memory is counted until the session ends.
     drop(sides);
-    report.memory = record.read("record of memory", memory::parse)?;
+    report.memory = memory::last(record.read()?);
     if let Some(path) = &arguments.plot {
         replace::write(path, plot(&report).as_bytes())?;
         note("note", &format!("the plot is in {}", path.display()));

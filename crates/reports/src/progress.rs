@@ -1,0 +1,31 @@
+//! The report `progress`: how far work is that a session waits for.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Kind, Report};
+
+report! {
+    /// A piece of work that is done. The count restarts for each plan.
+    pub struct Progress {
+        /// what is counted
+        pub work: Work,
+        /// number of pieces that are done
+        pub done: u64,
+        /// number of all pieces
+        pub of: u64,
+    }
+}
+
+/// What [`Progress`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Work {
+    /// Compiled kernels.
+    Kernels,
+    /// Measured steps.
+    Steps,
+}
+
+impl Report for Progress {
+    const KIND: Kind = Kind::Progress;
+}
