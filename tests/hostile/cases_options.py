@@ -37,6 +37,7 @@ ENTRIES = [
     ("dump_dir", {"ep.hip.dump_dir": "{target}/dump"}, "ep.hip.dump_dir"),
     ("memory_file", {"ep.hip.memory_file": "{target}/memory"}, "ep.hip.memory_file"),
     ("profile_file", {"ep.hip.profile_file": "{target}/profile"}, "ep.hip.profile_file"),
+    ("report_dir", {"ep.hip.report_dir": "{target}/reports"}, "ep.hip.report_dir"),
     ("progress_file", {"ep.hip.progress_file": "{target}/progress"}, "ep.hip.progress_file"),
     ("hip-cache_dir", {"ep.hip.cache_dir": "{target}/cache", "ep.hip.tune": "on"}, "ep.hip.cache_dir"),
     ("migraphx-cache_dir", {"ep.migraphx.cache_dir": "{target}/cache"}, "ep.migraphx.cache_dir"),

@@ -277,6 +277,7 @@ def files_named(tmp_path):
         "ep.hip.dump_dir": tmp_path / "dump",
         "ep.hip.memory_file": tmp_path / "memory",
         "ep.hip.profile_file": tmp_path / "profile",
+        "ep.hip.report_dir": tmp_path / "reports",
     }
 
 
@@ -302,7 +303,10 @@ def test_a_process_can_vouch_for_its_options(tmp_path):
         session = with_entries(found[:1], {"ep.amdgpu.profile": "hip", **{k: str(v) for k, v in files_named(tmp_path).items()}})
         works(session)
         del session
-        assert {path.name for path in tmp_path.iterdir()} == {"explain", "dump", "memory", "profile"}
+        assert {path.name for path in tmp_path.iterdir()} == {"explain", "dump", "memory", "profile", "reports"}
+        for report in ("explain", "memory"):
+            assert (tmp_path / "reports" / f"{report}.jsonl").read_text() == (tmp_path / report).read_text()
+        assert {path.name for path in (tmp_path / "reports").iterdir()} == {"explain.jsonl", "memory.jsonl"}
 
 
 @pytest.mark.environment(AMDGPU_EP_TRUST_OPTIONS="perhaps")

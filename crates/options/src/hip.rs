@@ -35,10 +35,11 @@ hip_options! {
     DEVICE_ID: "device_id", Kind::Number, Anyone, "", "HIP ordinal of the device; must match the device that ONNX Runtime selected";
     CACHE_DIR: "cache_dir", Kind::Path, Trusted, "`AMDGPU_EP_CACHE_DIR`, then the user's cache folder", "folder for compiled kernels and measurements; same as the provider's `cache_dir`";
     DUMP_DIR: "dump_dir", Kind::Path, Trusted, "", "folder for text files, one for each stage of each partition";
-    EXPLAIN_FILE: "explain_file", Kind::Path, Trusted, "", "file to which the backend appends which nodes it claimed and why it declined the others, as JSON lines ([cli.md](cli.md))";
-    PROGRESS_FILE: "progress_file", Kind::Path, Trusted, "", "on a GPU: file to which the backend appends the progress of compiling kernels and measuring steps, as JSON lines";
-    MEMORY_FILE: "memory_file", Kind::Path, Trusted, "", "file to which the backend appends, when the session ends, how much memory it used and for what, as a line of JSON ([cli.md](cli.md#memory))";
-    PROFILE_FILE: "profile_file", Kind::Path, Trusted, "", "file to which each run of a partition appends the time of its steps, as a line of JSON; on a GPU, device events measure them. Slows runs down ([cli.md](cli.md))";
+    REPORT_DIR: "report_dir", Kind::Path, Trusted, "", "folder for the reports `explain`, `memory` and `progress`, one file each ([reports.md](reports.md))";
+    EXPLAIN_FILE: "explain_file", Kind::Path, Trusted, "", "file for the report [explain](reports.md#explain): which nodes were claimed, why others were declined, what runs each step";
+    PROGRESS_FILE: "progress_file", Kind::Path, Trusted, "", "on a GPU: file for the report [progress](reports.md#progress): how many kernels are compiled and how many steps are measured";
+    MEMORY_FILE: "memory_file", Kind::Path, Trusted, "", "file for the report [memory](reports.md#memory): how much memory was used and for what";
+    PROFILE_FILE: "profile_file", Kind::Path, Trusted, "", "file for the report [profile](reports.md#profile): how long each step of a run took; on a GPU, device events measure it. Slows runs down";
 }
 
 /// Every option of the hip backend.

@@ -84,6 +84,7 @@ mod tests {
             "ep.hip.memory_file",
             "ep.hip.profile_file",
             "ep.hip.progress_file",
+            "ep.hip.report_dir",
             "ep.hip.cache_dir",
             "ep.migraphx.cache_dir",
             "ep.migraphx.migraphx_model_cache_dir",

@@ -6,40 +6,62 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use options::BackendOptions;
+use options::{BackendOptions, hip};
 
 use crate::{Report, line};
 
-/// The file of one report.
+/// The files of one report: the one that its own entry names, and the one in the folder for all reports.
 ///
 /// Only options name such files, and a model folder may not set these options (`docs/security.md`).
 #[derive(Debug)]
 pub struct ReportFile<R> {
-    path: PathBuf,
+    paths: Vec<PathBuf>,
+    /// Created when it is needed.
+    folder: Option<PathBuf>,
     has_failed: AtomicBool,
     lines: PhantomData<fn(&R)>,
 }
 
 impl<R: Report> ReportFile<R> {
-    /// The file that the options name for this report; `None` if nobody asked for it.
+    /// The files that the options name for this report; `None` if nobody asked for it.
     pub fn named(options: &BackendOptions) -> Option<Self> {
-        options.get(R::KIND.key()).map(Self::new)
+        let mut paths: Vec<PathBuf> = options.get(R::KIND.key()).map(PathBuf::from).into_iter().collect();
+        let place = options.get(hip::REPORT_DIR).map(PathBuf::from).zip(R::KIND.file_name());
+        let folder = place.map(|(folder, name)| {
+            paths.push(folder.join(name));
+            folder
+        });
+        paths.dedup();
+        (!paths.is_empty()).then(|| Self { folder, ..Self::in_files(paths) })
     }
 
     /// A report in the file `path`, which need not exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), has_failed: AtomicBool::new(false), lines: PhantomData }
+        Self::in_files(vec![path.into()])
+    }
+
+    fn in_files(paths: Vec<PathBuf>) -> Self {
+        Self { paths, folder: None, has_failed: AtomicBool::new(false), lines: PhantomData }
     }
 
     /// Appends a line. A write error does not fail the caller; the first one is logged.
     pub fn append(&self, report: &R) {
-        let done = line::written(report).and_then(|line| append(&self.path, &line));
-        if let Err(error) = done
-            && !self.has_failed.swap(true, Ordering::Relaxed)
-        {
-            let (kind, path) = (R::KIND.name(), self.path.display());
-            tracing::warn!(target: "amdgpu_ep::run", "the {kind} file {path} could not be written: {error}");
+        for path in &self.paths {
+            let done = line::written(report).and_then(|line| self.append_to(path, &line));
+            if let Err(error) = done
+                && !self.has_failed.swap(true, Ordering::Relaxed)
+            {
+                let (kind, path) = (R::KIND.name(), path.display());
+                tracing::warn!(target: "amdgpu_ep::run", "the {kind} file {path} could not be written: {error}");
+            }
         }
+    }
+
+    fn append_to(&self, path: &Path, line: &[u8]) -> io::Result<()> {
+        if let Some(folder) = self.folder.as_deref().filter(|folder| path.starts_with(folder)) {
+            std::fs::create_dir_all(folder)?;
+        }
+        append(path, line)
     }
 }
 
@@ -51,7 +73,7 @@ fn append(path: &Path, line: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Progress, Work};
+    use crate::{Explain, Memory, Profile, Progress, Work};
 
     #[test]
     fn lines_are_added_to_what_is_there() {
@@ -75,7 +97,24 @@ mod tests {
     #[test]
     fn options_name_the_files() {
         let options = options::hip::TABLE.read([("ep.hip.progress_file", "a")]).unwrap();
-        assert_eq!(ReportFile::<Progress>::named(&options).unwrap().path, Path::new("a"));
-        assert!(ReportFile::<crate::Memory>::named(&options).is_none());
+        assert_eq!(ReportFile::<Progress>::named(&options).unwrap().paths, [Path::new("a")]);
+        assert!(ReportFile::<Memory>::named(&options).is_none());
+    }
+
+    #[test]
+    fn a_folder_holds_a_file_for_each_report_and_its_own_file_is_written_too() {
+        let temporary = tempfile::tempdir().unwrap();
+        let (folder, file) = (temporary.path().join("made/here"), temporary.path().join("own"));
+        let entries = [("ep.hip.report_dir", &folder), ("ep.hip.progress_file", &file)];
+        let entries = entries.map(|(key, path)| (key, path.to_str().unwrap()));
+        let options = options::hip::TABLE.read(entries).unwrap();
+        let report = ReportFile::<Progress>::named(&options).unwrap();
+        assert!(!folder.exists());
+        report.append(&Progress { work: Work::Steps, done: 1, of: 1 });
+        let lines = [folder.join("progress.jsonl"), file].map(|path| std::fs::read_to_string(path).unwrap());
+        assert_eq!(lines, ["{\"work\":\"steps\",\"done\":1,\"of\":1}\n"; 2]);
+        assert_eq!(ReportFile::<Memory>::named(&options).unwrap().paths, [folder.join("memory.jsonl")]);
+        assert_eq!(ReportFile::<Explain>::named(&options).unwrap().paths, [folder.join("explain.jsonl")]);
+        assert!(ReportFile::<Profile>::named(&options).is_none());
     }
 }

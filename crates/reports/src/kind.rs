@@ -29,7 +29,19 @@ impl Kind {
         }
     }
 
-    /// The session-config entry that names its file.
+    /// The name of its file in the folder that `ep.hip.report_dir` names; `None` for a report that changes how the session
+    /// runs, and so has to be asked for by its own entry.
+    pub const fn file_name(self) -> Option<&'static str> {
+        match self {
+            Kind::Explain => Some("explain.jsonl"),
+            // Steps that are timed run one by one.
+            Kind::Profile => None,
+            Kind::Memory => Some("memory.jsonl"),
+            Kind::Progress => Some("progress.jsonl"),
+        }
+    }
+
+    /// The session-config entry that names a file for this report alone.
     pub const fn key(self) -> &'static str {
         match self {
             Kind::Explain => hip::EXPLAIN_FILE,

@@ -49,7 +49,12 @@ fn type_text(rust: &str) -> String {
 
 /// A section: when lines are written, examples of lines, and the objects in them.
 fn section<R: Report>(about: &str, lines: &[R], objects: &[Object]) -> String {
-    let mut text = format!("\n## {}\n\nEntry `{}`. {about}\n\n```json\n", R::KIND.name(), R::KIND.key());
+    let (name, entry) = (R::KIND.name(), R::KIND.key());
+    let place = match R::KIND.file_name() {
+        Some(file) => format!("`{file}` in the folder, or the file that `{entry}` names."),
+        None => format!("The file that `{entry}` names."),
+    };
+    let mut text = format!("\n## {name}\n\n{place} {about}\n\n```json\n");
     for line in lines {
         let line = String::from_utf8(line::written(line).unwrap()).unwrap();
         assert_eq!(parse::<R>(&line).unwrap().len(), 1);
