@@ -153,12 +153,11 @@ pub(crate) fn uninstall() {
 /// A warning about logging itself. If ONNX Runtime's logger would drop it, it goes to stderr at any level, because the
 /// user asked for a log and does not get it as configured.
 fn report(text: &str) {
-    let arguments = format_args!("{text}");
-    let record = Record::builder().level(Level::Warn).target("ort_ep::log").args(arguments).build();
     match current() {
-        Some(logger) if logger.shows(sys::ORT_LOGGING_LEVEL_WARNING) => {
-            logger.log(sys::ORT_LOGGING_LEVEL_WARNING, &record);
-        }
+        Some(logger) if logger.shows(sys::ORT_LOGGING_LEVEL_WARNING) => logger.log(
+            sys::ORT_LOGGING_LEVEL_WARNING,
+            &Record::builder().level(Level::Warn).target("ort_ep::log").args(format_args!("{text}")).build(),
+        ),
         _ => eprintln!("warning: {text}"),
     }
 }
