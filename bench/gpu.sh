@@ -96,7 +96,7 @@ section kernels "kernels that only move memory, and their share of the driver's 
 
 if [ "$driver" = nvidia ] && [ -z "$tiny" ]; then
     dnn=(env AMDGPU_EP_DRIVER=nvidia AMDGPU_EP_HIPDNN_LIBRARY="$dnn_library")
-    section hipdnn-sample "hipDNN's sample, through cuDNN" "${dnn[@]}" "$bundle/conv_fprop_dynamic"
+    section hipdnn-sample "hipDNN's sample, through cuDNN" "${dnn[@]}" "$bundle/02-convolution"
     section hipdnn-overhead "what hipDNN's frontend costs" "${dnn[@]}" "$bundle/graph_overhead"
     section hipdnn-suite "hipDNN's operations, through cuDNN" \
         "$bundle/hipdnn-suite" "$dnn_library" --driver nvidia --share "${HIPDNN_SHARE:-10}"

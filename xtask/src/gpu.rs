@@ -14,7 +14,7 @@ const PROGRAMS: [(&str, &str, &[&str]); 7] = [
     ("driver", "hip", &["test", "--no-run", "--test"]),
     ("bandwidth", "hip", &["build", "--example"]),
     ("hipdnn-suite", "hipdnn-suite", &["build", "--bin"]),
-    ("conv_fprop_dynamic", "hipdnn", &["build", "--example"]),
+    ("02-convolution", "hipdnn", &["build", "--example"]),
     ("graph_overhead", "hipdnn", &["build", "--example"]),
     ("ops", "exec", &["test", "--no-run", "--test"]),
     ("gpu_kernels", "exec", &["build", "--example"]),

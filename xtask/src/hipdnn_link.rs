@@ -20,7 +20,7 @@ const CONSUMER: &str = "hipdnn-consumer";
 /// Its tests, which are the frontend's.
 const TESTS: [&str; 3] = ["logging", "plans", "serialized"];
 /// The workspace's own sample.
-const SAMPLE: &str = "conv_fprop_dynamic";
+const SAMPLE: &str = "02-convolution";
 /// hipDNN's own file name.
 const LIBRARY: &str = "libhipdnn_backend.so";
 

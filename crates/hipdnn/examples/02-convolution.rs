@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo xtask stage
 //! AMDGPU_EP_DRIVER=host AMDGPU_EP_HIP_HOST_LIBRARY=target/stage/dev/lib/libhip-host.so \
-//!     AMDGPU_EP_HIPDNN_LIBRARY=target/stage/dev/lib/libhipdnn_host.so cargo run -p hipdnn --example conv_fprop_dynamic
+//!     AMDGPU_EP_HIPDNN_LIBRARY=target/stage/dev/lib/libhipdnn_host.so cargo run -p hipdnn --example 02-convolution
 //! ```
 
 mod sample;
