@@ -48,7 +48,10 @@ pub const TABLE: [(&str, LayerRule); 28] = [
     ("backend-hipgpu", LayerRule::Layer(5)),
     ("umbrella", LayerRule::Layer(6)),
     // `doctor` reports which drivers were tried, which runtimes were found and how sessions are routed (docs/adr/0002).
-    ("cli", LayerRule::User(&["disk-cache", "hip", "hipdnn", "options", "ort-client", "reports", "textgen", "umbrella"])),
+    (
+        "cli",
+        LayerRule::User(&["disk-cache", "hip", "hipdnn", "options", "ort-client", "reports", "textgen", "umbrella"]),
+    ),
     ("textgen", LayerRule::User(&["options"])),
     ("migraphx-standin", LayerRule::Development),
     ("hipdnn-suite", LayerRule::Development),
