@@ -1,7 +1,6 @@
 //! Which nodes the engine takes, and how they are grouped.
 use std::collections::{BTreeMap, HashMap};
 
-use exec::Device;
 use graph::Declined;
 use ort_ep::{
     Claims, Result, convex,
@@ -19,12 +18,12 @@ pub(crate) struct Placement<'a> {
     pub declined: Vec<(Node<'a>, Declined)>,
 }
 
-/// Offers every node of a graph to the engine and its device. Each node saved by a provider called `name` becomes a
-/// partition of its own.
+/// Offers every node of a graph to the engine. Each node saved by a provider called `name` becomes a partition of its
+/// own.
 ///
 /// # Errors
 /// ONNX Runtime failed to describe the graph.
-pub(crate) fn place<'a>(graph: Graph<'a>, name: &str, device: &dyn Device) -> Result<Placement<'a>> {
+pub(crate) fn place<'a>(graph: Graph<'a>, name: &str) -> Result<Placement<'a>> {
     let nodes = graph.nodes()?;
     if let Some(reason) = refused(graph)? {
         let declined = nodes.into_iter().map(|node| (node, reason.clone())).collect();
@@ -45,7 +44,6 @@ pub(crate) fn place<'a>(graph: Graph<'a>, name: &str, device: &dyn Device) -> Re
             (Some(owner), _) => Err(Declined::new(format!("{owner} has it already"))),
             (None, Some(source)) => Err(Declined::new(format!("it was saved by {source:?}, and this is {name:?}"))),
             (None, None) => import::parse(node)?.and_then(|op| {
-                device.supports(&*op)?;
                 values.check(node, &*op)?;
                 Ok(op)
             }),

@@ -49,7 +49,7 @@ pub(crate) struct HipEp {
 impl Ep for HipEp {
     fn claim(&self, graph: Graph<'_>, claims: &mut Claims<'_>) -> Result<()> {
         self.tuning.see(graph)?;
-        let placement = claim::place(graph, &self.name, &*self.device)?;
+        let placement = claim::place(graph, &self.name)?;
         report(&placement, self.device.name())?;
         if let Some(file) = &self.explain {
             file.append(&explain::graph(graph.name()?, &placement)?);

@@ -89,12 +89,7 @@ impl CompiledPartition {
     /// As for [`new`](Self::new).
     pub fn with(mut graph: Graph, device: &dyn Device, settings: Settings) -> Result<Self, ExecError> {
         let Settings { passes, watcher, planned } = settings;
-        let passes = passes
-            .with_channels_last(device.wants_channels_last())
-            .with_attention(device.wants_attention())
-            .with_normed_products(device.wants_normed_products())
-            .with_gated_products(device.wants_gated_products())
-            .with_append_attention(device.wants_append_attention());
+        let passes = passes.with_capabilities(device.capabilities());
         let show = |stage: &str, graph: &Graph| watcher.iter().for_each(|watcher| watcher(stage, graph));
         show("imported", &graph);
         let fired = pass::run(&mut graph, &passes, &mut |pass, graph| show(pass.name, graph));

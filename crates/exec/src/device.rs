@@ -4,7 +4,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use graph::{Declined, Graph, Op, Plan, Step, Tensor, plan::Budget, quant::QuantWeights};
+use graph::{
+    Graph, Plan, Step, Tensor,
+    plan::{Budget, Capabilities},
+    quant::QuantWeights,
+};
 use host_ops::Parallel;
 use kernels::Peak;
 
@@ -13,43 +17,16 @@ use crate::{Capture, ExecError, Ledger};
 /// Something that runs plans: the host or a GPU.
 ///
 /// # Contract
-/// The planner has checked types, ranks and extents; a device does not check them again. It declines operators it has
-/// no code for in [`supports`](Self::supports). Later it fails only for reasons that can't be known in advance: out of
-/// memory, a lost device, or data that breaks an operator's rules.
+/// The planner has checked types, ranks and extents; a device does not check them again. It runs every primitive: a GPU
+/// runs those without a kernel on the host. It fails only for reasons that can't be known in advance: out of memory, a
+/// lost device, or data that breaks an operator's rules.
 pub trait Device: Send + Sync {
     /// The name used in messages: `host`, `gfx1100`.
     fn name(&self) -> &str;
 
-    /// Whether the device has code for everything an operator is lowered to, for any shapes: they are not known yet
-    /// when a node is claimed.
-    ///
-    /// # Errors
-    /// The reason why it has none.
-    fn supports(&self, op: &dyn Op) -> Result<(), Declined>;
-
-    /// Whether its convolutions run best with channels innermost. Plans then use that image layout.
-    fn wants_channels_last(&self) -> bool {
-        false
-    }
-
-    /// Whether it has code for attention as a single step, for every attention that planning produces.
-    fn wants_attention(&self) -> bool {
-        false
-    }
-
-    /// Whether it can fuse normalisation into a product of few rows.
-    fn wants_normed_products(&self) -> bool {
-        false
-    }
-
-    /// Whether it can combine both halves of a product's columns while it multiplies few rows.
-    fn wants_gated_products(&self) -> bool {
-        false
-    }
-
-    /// Whether it can append a token's key and value to the cache while it attends to the earlier ones.
-    fn wants_append_attention(&self) -> bool {
-        false
+    /// What it can do beyond the primitives. Planning stages that need something else do not run.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::NONE
     }
 
     /// Returns the constant weights of a quantised product in the layout that its code reads best, or `None` to leave

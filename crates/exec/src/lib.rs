@@ -2,7 +2,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`Device`] | a device: which operators it has code for, and loading a partition |
+//! | [`Device`] | a device: what it can do beyond the primitives, and loading a partition |
 //! | [`CompiledPartition`] | a partition on a device, with its plans so far, one for each set of input shapes |
 //! | [`Prepared`] | a plan that is ready; its runs are ordered with other work by an [`Order`] |
 //! | [`Ledger`] | outcomes of queued runs |

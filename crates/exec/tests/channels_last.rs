@@ -12,7 +12,13 @@ use exec::{
     CompiledPartition, Device, ExecError, Input, Loaded, Settings,
     host::{HostDevice, run_partition},
 };
-use graph::{DType, Declined, Graph, Op, Prim, Tensor, ops::Attribute, pass::Selection, prim::ProductKind};
+use graph::{
+    DType, Graph, Prim, Tensor,
+    ops::Attribute,
+    pass::Selection,
+    plan::{Capabilities, Capability},
+    prim::ProductKind,
+};
 
 /// The host as a device that wants channels-last images.
 struct Turned(HostDevice);
@@ -22,12 +28,8 @@ impl Device for Turned {
         "turned"
     }
 
-    fn supports(&self, op: &dyn Op) -> Result<(), Declined> {
-        self.0.supports(op)
-    }
-
-    fn wants_channels_last(&self) -> bool {
-        true
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::NONE.with(Capability::ChannelsLast)
     }
 
     fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {

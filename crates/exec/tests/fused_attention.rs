@@ -12,7 +12,12 @@ use exec::{
     CompiledPartition, Device, ExecError, Input, Loaded, Settings,
     host::{HostDevice, run_partition},
 };
-use graph::{DType, Declined, Graph, Op, Prim, Tensor, ops::Attribute, pass::Selection};
+use graph::{
+    DType, Graph, Prim, Tensor,
+    ops::Attribute,
+    pass::Selection,
+    plan::{Capabilities, Capability},
+};
 
 /// The host as a device that wants attention as one step.
 struct Whole(HostDevice);
@@ -22,12 +27,8 @@ impl Device for Whole {
         "whole"
     }
 
-    fn supports(&self, op: &dyn Op) -> Result<(), Declined> {
-        self.0.supports(op)
-    }
-
-    fn wants_attention(&self) -> bool {
-        true
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::NONE.with(Capability::Attention)
     }
 
     fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {

@@ -43,7 +43,10 @@ use std::{
     sync::{Arc, Mutex, Once, OnceLock, PoisonError},
 };
 
-use graph::{Declined, Graph, Op, Plan, Tensor, plan::Budget};
+use graph::{
+    Graph, Plan, Tensor,
+    plan::{Budget, Capabilities, Capability},
+};
 use kernels::{Arch, Compiler, Counts, Peak};
 
 use crate::{
@@ -185,34 +188,20 @@ impl Device for GpuDevice {
         &self.shared.name
     }
 
-    /// Declines nothing: operators without a kernel run on the host.
-    fn supports(&self, _: &dyn Op) -> Result<(), Declined> {
-        Ok(())
-    }
-
-    /// Vendor libraries, and the matrix instructions they use, prefer it.
-    fn wants_channels_last(&self) -> bool {
-        self.settings.dnn.as_ref().is_some_and(|offering| offering.fault().is_none())
-    }
-
-    /// Without matrix instructions, separate products by vendor libraries are faster.
-    fn wants_attention(&self) -> bool {
-        self.shared.code.arch.matrix != kernels::Matrix::None
-    }
-
-    /// A launch costs more than normalising a few rows, which every block of a product can do itself.
-    fn wants_normed_products(&self) -> bool {
-        true
-    }
-
-    /// A separate launch would read again what blocks already hold in LDS.
-    fn wants_gated_products(&self) -> bool {
-        true
-    }
-
-    /// A launch costs as much as attention over a short cache.
-    fn wants_append_attention(&self) -> bool {
-        true
+    fn capabilities(&self) -> Capabilities {
+        // Vendor libraries, and the matrix instructions they use, prefer channels innermost.
+        let has_dnn = self.settings.dnn.as_ref().is_some_and(|offering| offering.fault().is_none());
+        // Without matrix instructions, separate products by vendor libraries are faster than our attention.
+        let has_matrix = self.shared.code.arch.matrix != kernels::Matrix::None;
+        Capabilities::NONE
+            .with_if(has_dnn, Capability::ChannelsLast)
+            .with_if(has_matrix, Capability::Attention)
+            // A launch costs more than normalising a few rows, which every block of a product can do itself.
+            .with(Capability::NormedProducts)
+            // A separate launch would read again what blocks already hold in LDS.
+            .with(Capability::GatedProducts)
+            // A launch costs as much as attention over a short cache.
+            .with(Capability::AppendAttention)
     }
 
     /// Compiles kernels, asks libraries and uploads weights.

@@ -9,7 +9,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use graph::{Declined, Graph, Op, Plan, Tensor, plan::Budget, quant::QuantWeights};
+use graph::{
+    Graph, Plan, Tensor,
+    plan::{Budget, Capabilities, Capability},
+    quant::QuantWeights,
+};
 
 use crate::{
     ExecError, Pool,
@@ -54,14 +58,10 @@ impl Device for HostDevice {
         "host"
     }
 
-    /// Every primitive has a host implementation.
-    fn supports(&self, _: &dyn Op) -> Result<(), Declined> {
-        Ok(())
-    }
-
-    /// hipDNN has an operation for it; our own code is as fast with separate steps.
-    fn wants_attention(&self) -> bool {
-        self.mixed.as_ref().is_some_and(|mixed| mixed.has_library())
+    fn capabilities(&self) -> Capabilities {
+        // hipDNN has an operation for attention; our own code is as fast with separate steps.
+        let has_dnn = self.mixed.as_ref().is_some_and(|mixed| mixed.has_library());
+        Capabilities::NONE.with_if(has_dnn, Capability::Attention)
     }
 
     fn lay_out(&self, weights: &QuantWeights) -> Option<QuantWeights> {

@@ -1,18 +1,14 @@
 //! Which passes run.
 use crate::{
     pass::PASSES,
-    plan::{APPEND_ATTENTION, ATTENTION, CHANNELS_LAST, GATED, NORMED, OPTIONAL_STAGES},
+    plan::{Capabilities, STAGES, Stage},
 };
 
 /// The passes and optional planning stages that run: all except those disabled by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     off: Vec<&'static str>,
-    channels_last: bool,
-    attention: bool,
-    normed_products: bool,
-    gated_products: bool,
-    append_attention: bool,
+    capabilities: Capabilities,
 }
 
 impl Selection {
@@ -36,57 +32,23 @@ impl Selection {
 
     /// The names that can be disabled.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        PASSES.iter().map(|pass| pass.name).chain(OPTIONAL_STAGES)
+        PASSES.iter().map(|pass| pass.name).chain(STAGES.iter().map(|stage| stage.name))
     }
 
-    /// Lays images out with their channels innermost, if the device wants that and it is not disabled.
+    /// For a device with these capabilities: stages that need others do not run.
     #[must_use]
-    pub fn with_channels_last(mut self, wanted: bool) -> Self {
-        self.channels_last = wanted;
-        self
+    pub fn with_capabilities(self, capabilities: Capabilities) -> Self {
+        Self { capabilities, ..self }
     }
 
-    /// Makes attention one step, if the device wants that and it is not disabled.
-    #[must_use]
-    pub fn with_attention(mut self, wanted: bool) -> Self {
-        self.attention = wanted;
-        self
-    }
-
-    /// Merges norms of few rows into the product that follows, if the device wants that and it is not disabled.
-    #[must_use]
-    pub fn with_normed_products(mut self, wanted: bool) -> Self {
-        self.normed_products = wanted;
-        self
-    }
-
-    /// Merges work on both halves of a product's columns into the product, if the device wants that and it is not
-    /// disabled.
-    #[must_use]
-    pub fn with_gated_products(mut self, wanted: bool) -> Self {
-        self.gated_products = wanted;
-        self
-    }
-
-    /// Makes one token's attention and the cache update before it one step, if the device wants that and it is not
-    /// disabled.
-    #[must_use]
-    pub fn with_append_attention(mut self, wanted: bool) -> Self {
-        self.append_attention = wanted;
-        self
-    }
-
-    /// True if the pass or stage with this name runs.
+    /// True if the pass with this name runs.
     pub fn runs(&self, name: &str) -> bool {
-        let wanted = match name {
-            CHANNELS_LAST => self.channels_last,
-            ATTENTION => self.attention,
-            NORMED => self.normed_products,
-            GATED => self.gated_products,
-            APPEND_ATTENTION => self.append_attention,
-            _ => true,
-        };
-        wanted && !self.off.contains(&name)
+        !self.off.contains(&name)
+    }
+
+    /// True if the stage runs.
+    pub(crate) fn runs_stage(&self, stage: &Stage) -> bool {
+        self.runs(stage.name) && stage.needs.is_none_or(|capability| self.capabilities.has(capability))
     }
 }
 
@@ -101,5 +63,19 @@ mod tests {
         assert!(!selection.runs("attention") && !selection.runs("layer-norm") && selection.runs("gelu"));
         assert_eq!(Selection::without(""), (Selection::default(), vec![]));
         assert!(Selection::names().all(|name| !Selection::none().runs(name)));
+    }
+
+    #[test]
+    fn a_stage_runs_only_on_devices_that_have_what_it_needs() {
+        for stage in STAGES {
+            let Some(capability) = stage.needs else {
+                assert!(Selection::default().runs_stage(stage), "{}", stage.name);
+                continue;
+            };
+            let has = Capabilities::NONE.with(capability);
+            assert!(!Selection::default().runs_stage(stage), "{}", stage.name);
+            assert!(Selection::default().with_capabilities(has).runs_stage(stage), "{}", stage.name);
+            assert!(!Selection::none().with_capabilities(has).runs_stage(stage), "{}", stage.name);
+        }
     }
 }

@@ -2,6 +2,7 @@
 mod append_attention;
 mod attention;
 mod budget;
+mod capability;
 mod channels_last;
 mod dump;
 mod epilogue;
@@ -28,37 +29,49 @@ use crate::{
 };
 
 pub use budget::Budget;
+pub use capability::{Capabilities, Capability};
 pub use dump::PlanText;
 pub use place::ALIGNMENT;
 
-/// Planning stages that can be disabled.
-pub const OPTIONAL_STAGES: [&str; 10] = [
-    "integer-products",
-    "fused",
-    "folded",
-    ATTENTION,
-    "epilogues",
-    NORMED,
-    GATED,
-    "rotary-append",
-    APPEND_ATTENTION,
-    CHANNELS_LAST,
+/// A planning stage that can be disabled.
+pub(crate) struct Stage {
+    /// The name in lists of passes and in dumps.
+    pub name: &'static str,
+    /// What a device must be able to do for the stage to run.
+    pub needs: Option<Capability>,
+    run: fn(&mut Draft, &mut Evaluate<'_>),
+}
+
+/// Runs a plan without inputs, and returns its outputs.
+type Evaluate<'e> = dyn FnMut(&Plan) -> Option<Vec<Tensor>> + 'e;
+
+impl Stage {
+    const fn new(name: &'static str, run: fn(&mut Draft, &mut Evaluate<'_>)) -> Self {
+        Self { name, needs: None, run }
+    }
+
+    const fn needs(self, capability: Capability) -> Self {
+        Self { needs: Some(capability), ..self }
+    }
+}
+
+/// The stages between lowering and placing, in order.
+pub(crate) const STAGES: &[Stage] = &[
+    Stage::new("integer-products", |draft, _| integer::multiply_bytes(draft)),
+    Stage::new("fused", |draft, _| fuse::fuse(draft)),
+    Stage::new("folded", |draft, evaluate| fold::fold(draft, evaluate)),
+    Stage::new("fused-attention", |draft, _| attention::merge(draft)).needs(Capability::Attention),
+    Stage::new("epilogues", |draft, _| epilogue::merge(draft)),
+    Stage::new("normed-products", |draft, _| normed::merge(draft)).needs(Capability::NormedProducts),
+    Stage::new("gated-products", |draft, _| gated::merge(draft)).needs(Capability::GatedProducts),
+    Stage::new("rotary-append", |draft, _| rotary_append::merge(draft)),
+    Stage::new("append-attention", |draft, _| append_attention::merge(draft)).needs(Capability::AppendAttention),
+    Stage::new("channels-last", |draft, evaluate| {
+        channels_last::relayout(draft);
+        fold::fold(draft, evaluate);
+    })
+    .needs(Capability::ChannelsLast),
 ];
-
-/// The stage that runs only for devices that want it ([`Selection::with_attention`]).
-pub(crate) const ATTENTION: &str = "fused-attention";
-
-/// The stage that runs only for devices that want it ([`Selection::with_normed_products`]).
-pub(crate) const NORMED: &str = "normed-products";
-
-/// The stage that runs only for devices that want it ([`Selection::with_gated_products`]).
-pub(crate) const GATED: &str = "gated-products";
-
-/// The stage that runs only for devices that want it ([`Selection::with_append_attention`]).
-pub(crate) const APPEND_ATTENTION: &str = "append-attention";
-
-/// The stage that runs only for devices that want it ([`Selection::with_channels_last`]).
-pub(crate) const CHANNELS_LAST: &str = "channels-last";
 
 /// Called after each stage with the stage's name and the draft as text, which is formatted only if it is shown.
 pub type Watch<'w> = dyn FnMut(&'static str, &dyn fmt::Display) + 'w;
@@ -146,28 +159,9 @@ impl Plan {
         };
         let mut draft = Draft::new(lower::lower(graph, inputs)?)?;
         seen("lowered", &draft);
-        let evaluate = std::cell::RefCell::new(evaluate);
-        let fold = |draft: &mut Draft| fold::fold(draft, &mut **evaluate.borrow_mut());
-        let stages: [(&'static str, Work<'_>); OPTIONAL_STAGES.len()] = [
-            ("integer-products", &mut integer::multiply_bytes),
-            ("fused", &mut fuse::fuse),
-            ("folded", &mut |draft| fold(draft)),
-            (ATTENTION, &mut attention::merge),
-            ("epilogues", &mut epilogue::merge),
-            (NORMED, &mut normed::merge),
-            (GATED, &mut gated::merge),
-            ("rotary-append", &mut rotary_append::merge),
-            (APPEND_ATTENTION, &mut append_attention::merge),
-            (CHANNELS_LAST, &mut |draft| {
-                channels_last::relayout(draft);
-                fold(draft);
-            }),
-        ];
-        for (stage, work) in stages {
-            if selection.runs(stage) {
-                work(&mut draft);
-                seen(stage, &draft);
-            }
+        for stage in STAGES.iter().filter(|stage| selection.runs_stage(stage)) {
+            (stage.run)(&mut draft, evaluate);
+            seen(stage.name, &draft);
         }
         in_place::keep_apart(&mut draft);
         let bytes = cfg!(debug_assertions).then(|| draft.buffer_bytes());
@@ -184,9 +178,6 @@ impl Plan {
         &self.places[view.buffer.0 as usize]
     }
 }
-
-/// What a stage does.
-type Work<'w> = &'w mut dyn FnMut(&mut Draft);
 
 /// A plan under construction: every output has its own buffer.
 pub(crate) struct Draft {
