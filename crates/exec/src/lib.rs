@@ -22,6 +22,7 @@ pub mod gpu;
 pub mod host;
 mod ledger;
 pub mod memory;
+mod policy;
 mod recorded;
 mod thread_id;
 

@@ -11,8 +11,10 @@ use std::{
     time::Instant,
 };
 
-use graph::{Prim, Step, prim::ProductKind};
+use graph::Step;
 use hipdnn::Handle;
+
+use crate::policy;
 
 use super::{Dnn, DnnError, Form, Look, Offering, operations, signature};
 
@@ -25,7 +27,9 @@ impl Offering {
     pub fn make_ready(&self, steps: &[Step]) {
         let Ok(dnn) = &self.library else { return };
         let mut open: Vec<(Step, &Step)> = Vec::new();
-        for step in steps.iter().filter(|step| is_asked_first(&step.prim) && self.offers.check(step).is_ok()) {
+        for step in steps.iter().filter(|step| {
+            operations::is_known(&step.prim) && policy::asks_dnn_first(&step.prim) && self.offers.check(step).is_ok()
+        }) {
             let look = signature(step);
             if open.iter().all(|(known, _)| *known != look)
                 && dnn.known(&Look { step: look.clone(), form: Form::Named, rank: None }).is_none()
@@ -54,12 +58,6 @@ impl Offering {
         let (count, took) = (open.len(), start.elapsed());
         tracing::debug!(target: "amdgpu_ep::compile", "hipDNN was asked for {count} graphs by {threads} threads in {took:.1?}");
     }
-}
-
-/// True if hipDNN is asked before any other backend.
-fn is_asked_first(prim: &Prim) -> bool {
-    let is_matmul = prim.product().is_some_and(|product| matches!(product.kind, ProductKind::MatMul(_)));
-    operations::is_known(prim) && !is_matmul
 }
 
 impl Dnn {

@@ -30,7 +30,6 @@ mod chain;
 mod epilogue;
 mod library;
 mod log;
-mod mode;
 mod operations;
 mod part;
 mod scores;
@@ -46,10 +45,9 @@ use graph::{Declined, Prim, Step, View, prim::BufferId};
 use hip::RawStream;
 use hipdnn::{Handle, LoadError, sys::Backend};
 
-use crate::{ExecError, Lru, RunBy};
+use crate::{ExecError, Lru, RunBy, policy::Offers};
 
-use mode::Offers;
-pub use mode::{Mode, UnknownMode};
+pub use crate::policy::{Mode, UnknownMode};
 
 /// Outcomes cached per device. A large model has a few dozen different products and convolutions for each set of input
 /// shapes.
@@ -128,8 +126,7 @@ impl Offering {
         let absent = |error: &DnnError| Declined::new(format!("there is no hipDNN: {}", first_line(error)));
         let dnn = self.library.as_ref().map_err(absent)?;
         dnn.take(step, Form::Named, rank).or_else(|declined| {
-            // Our own attention does not store scores, so only sessions that want all of hipDNN use a chain.
-            if self.offers != Offers::Everything || !matches!(step.prim, Prim::Attention(_)) {
+            if !self.offers.chains(step) {
                 return Err(declined);
             }
             let both = |chain: Declined| Declined::new(format!("{}; as a chain: {}", declined.0, chain.0));

@@ -11,14 +11,11 @@ use graph::{
     shape::{Strides, dense_strides},
 };
 
-use super::{Offering, mode::Offers, scores};
+use super::{Offering, scores};
 
 impl Offering {
-    /// Splits each step that hipDNN can't run as a whole into parts whose products it can run.
-    ///
-    /// This applies to convolutions, because a vendor's convolution followed by our map is faster than our own fused
-    /// code. Other products and attention are split only for sessions that want all of hipDNN, and only if no other
-    /// backend takes them before hipDNN is asked.
+    /// Splits each step that hipDNN can't run as a whole into parts whose products it can run, if the policy says so.
+    /// `is_taken` tells which steps another backend takes first.
     #[must_use]
     pub fn parted(&self, mut plan: Plan, is_taken: &dyn Fn(&Step) -> bool) -> Plan {
         let behind = plan.arena_bytes.next_multiple_of(ALIGNMENT);
@@ -46,13 +43,7 @@ impl Offering {
     /// The largest parts of a step that hipDNN runs; `None` if the step is not split.
     fn parts(&self, step: &Step, first: u32, is_taken: &dyn Fn(&Step) -> bool) -> Option<Parts> {
         let takes = |step: &Step| matches!(self.offer(step), Some(Ok(_)));
-        let is_open = match (&step.prim, step.prim.product_and_epilogue()) {
-            (_, Some((ProductKind::Conv(_) | ProductKind::ConvTranspose(_), _))) => true,
-            (Prim::Attention(_), _) | (_, Some((ProductKind::MatMul(_), _))) => {
-                self.offers == Offers::Everything && !is_taken(step)
-            }
-            _ => false,
-        };
+        let is_open = self.offers.splits(step, is_taken);
         let Some(Err(declined)) = is_open.then(|| self.offer(step)).flatten() else { return None };
         let ways: [fn(&Step, u32) -> Option<Parts>; 4] =
             [without_epilogue, alone, scores::products, scores::bare_products];

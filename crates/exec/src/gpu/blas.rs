@@ -17,20 +17,14 @@ use graph::{
 use hip::{BlasLt, Compute, DataType, Epilogue, HipError, Matmul, MatmulAddresses, MatmulDesc, Operand, RawStream};
 
 use super::sum::{Activation, Behind, Sum};
-use crate::{ExecError, Lru};
+use crate::{ExecError, Lru, policy};
 
-/// Products with fewer multiplications than this use our kernels, which fuse any epilogue.
-const SMALL_PRODUCT: usize = 1 << 24;
-/// The same limit for products whose epilogue needs a separate pass.
-const SMALL_WITH_PASS: usize = 1 << 27;
 /// The workspace that the library may use.
 const WORKSPACE_BYTES: usize = 32 << 20;
 /// Every operand must start at a multiple of this.
 const OPERAND_ALIGNMENT: usize = 16;
 /// Answers cached per device.
 const KEPT: usize = 512;
-/// The maximum number of algorithms to choose from for a product.
-pub(super) const RANKS: usize = 8;
 
 /// The id, among a step's buffers, of the product in scratch memory.
 pub(super) const PRODUCT: BufferId = BufferId(u32::MAX);
@@ -58,10 +52,13 @@ pub(super) struct Wish {
 }
 
 impl Wish {
-    fn worth(self, desc: &MatmulDesc, least: usize) -> Result<(), Declined> {
-        let work = desc.batch.saturating_mul(desc.m).saturating_mul(desc.n).saturating_mul(desc.k);
-        let is_small = self.rank.is_none() && work < least;
-        if is_small { Err(Declined::new("too small a product for BLASLt")) } else { Ok(()) }
+    /// Checks that the product is worthwhile, unless a certain algorithm is requested.
+    fn check_size(self, desc: &MatmulDesc, has_pass: bool) -> Result<(), Declined> {
+        if self.rank.is_some() {
+            return Ok(());
+        }
+        let multiplications = desc.batch.saturating_mul(desc.m).saturating_mul(desc.n).saturating_mul(desc.k);
+        policy::check_blas_size(multiplications, has_pass)
     }
 }
 
@@ -162,7 +159,7 @@ impl Blas {
     fn plain(&self, alpha: f32, step: &Step, wish: Wish) -> Result<Product, Declined> {
         let (a, b, d) = (&step.inputs[0], &step.inputs[1], &step.outputs[0]);
         let desc = describe(alpha, a, b, d, wish.tf32)?;
-        wish.worth(&desc, SMALL_PRODUCT)?;
+        wish.check_size(&desc, false)?;
         let matmul = self.prepare(desc, wish)?;
         let (a, b, d) = (Place::of(a), Place::of(b), Place::of(d));
         Ok(Product { matmul, rank: wish.rank.unwrap_or(0), a, b, c: None, bias: None, d, behind: None })
@@ -174,7 +171,7 @@ impl Blas {
         if let Some(sum) = Sum::of(&fused.expr, operands, d)
             && let Ok(mut desc) = describe(alpha, a, b, d, wish.tf32)
         {
-            wish.worth(&desc, SMALL_PRODUCT)?;
+            wish.check_size(&desc, false)?;
             desc.epilogue = match (sum.bias, sum.activation) {
                 (None, Activation::None) => Epilogue::None,
                 (None, Activation::Relu) => Epilogue::Relu,
@@ -230,7 +227,7 @@ impl Blas {
             offset: 0,
         };
         let mut desc = describe(alpha, a, b, &stored, wish.tf32)?;
-        wish.worth(&desc, SMALL_WITH_PASS)?;
+        wish.check_size(&desc, true)?;
         let bias = behind.as_ref().map(|behind| Place::of(&operands[behind.bias]));
         if bias.is_some() {
             desc.epilogue = Epilogue::Bias;
@@ -263,7 +260,7 @@ impl Blas {
     }
 
     fn prepare(&self, desc: MatmulDesc, wish: Wish) -> Answer {
-        let ways = if wish.rank.is_some() { RANKS } else { 1 };
+        let ways = if wish.rank.is_some() { policy::BLAS_ALGORITHMS } else { 1 };
         let key = Key(desc, ways);
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(|known| *known == key);
         let answer = known.unwrap_or_else(|| self.ask(key));

@@ -1,8 +1,6 @@
-//! Decides which backend runs a step.
+//! Asks backends to run the steps of a plan, as the policy says, and gets the code for those that do.
 //!
-//! Tuning results decide. Without them, candidates are asked in turn: BLASLt for products of more than a few rows,
-//! hipDNN, our kernels, and the host, which takes everything. The reasons of those that declined are kept for
-//! `explain`.
+//! The reasons of those that declined are kept for `explain`.
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -13,12 +11,16 @@ use kernels::{Kernel, Launch, Work};
 
 use super::{
     GpuSettings, PartitionState, Shared,
-    blas::{Product, RANKS, Wish},
+    blas::{Product, Wish},
     candidate::Candidate,
     code::Outcome,
     tuned::Entry,
 };
-use crate::{device::RunBy, dnn::DnnStep};
+use crate::{
+    device::RunBy,
+    dnn::DnnStep,
+    policy::{self, Backend},
+};
 
 /// The backend that runs a step.
 pub(super) enum Task {
@@ -201,32 +203,35 @@ pub(super) fn is_blas(step: &Step, settings: &GpuSettings, device: &Shared) -> b
 
 /// A step on BLASLt, if that is worthwhile; `None` if it is not a product.
 fn worth_blas(step: &Step, settings: &GpuSettings, device: &Shared) -> Option<Result<Choice, Declined>> {
-    // Measured on an H200 with one row: our kernel takes 0.86 to 1.0 of cuBLAS's time and also fuses normalisation and
-    // gating.
-    if kernels::has_few_rows(step) {
-        return Some(Err(Declined::new("its rows are few: BLASLt is made for many")));
+    if let Err(declined) = policy::check_blas(step) {
+        return Some(Err(declined));
     }
     offered(step, Wish { tf32: settings.tf32, rank: None }, device)
 }
 
 /// The backend that runs a step without tuning results.
 fn usual_choice(step: &Step, settings: &GpuSettings, device: &Shared) -> Choice {
-    let arch = &device.code.arch;
     let mut reasons: Vec<String> = Vec::new();
-    match worth_blas(step, settings, device) {
-        Some(Ok(choice)) => return choice,
-        Some(Err(declined)) => reasons.push(declined.0),
-        None => {}
+    for backend in policy::ORDER {
+        let answer = match backend {
+            Backend::BlasLt => worth_blas(step, settings, device),
+            Backend::HipDnn => {
+                let offering = settings.dnn.as_ref();
+                offering.and_then(|offering| offering.offer(step)).map(|answer| answer.map(Choice::Dnn))
+            }
+            Backend::Kernels => {
+                let why = (!reasons.is_empty()).then(|| reasons.join("; "));
+                Some(kernels::work(step, &device.code.arch).map(|work| Choice::Kernels(work, why)))
+            }
+        };
+        match answer {
+            Some(Ok(choice)) => return choice,
+            Some(Err(declined)) => reasons.push(declined.0),
+            None => {}
+        }
     }
-    match settings.dnn.as_ref().and_then(|offering| offering.offer(step)) {
-        Some(Ok(step)) => return Choice::Dnn(step),
-        Some(Err(declined)) => reasons.push(declined.0),
-        None => {}
-    }
-    match kernels::work(step, arch) {
-        Ok(work) => Choice::Kernels(work, (!reasons.is_empty()).then(|| reasons.join("; "))),
-        Err(declined) => Choice::Host(declined.0),
-    }
+    // The last reason is that of our kernels, which are asked for every step.
+    Choice::Host(reasons.pop().unwrap_or_default())
 }
 
 /// A step on BLASLt; `None` if it is not a product.
@@ -286,14 +291,13 @@ pub(super) fn usual(step: &Step, settings: &GpuSettings, device: &Shared) -> Opt
     }
 }
 
-/// The number of hipDNN engines tried for a step.
-const ENGINES: usize = 4;
-
 /// All candidates for a step.
 pub(super) fn candidates(step: &Step, settings: &GpuSettings, device: &Shared) -> Vec<Candidate> {
     let own = kernels::variants(step, &device.code.arch).map_or(0, |variants| variants.len());
-    let others = (0..RANKS).map(Candidate::BlasLt).take_while(|&way| choice_of(step, way, settings, device).is_ok());
-    let engines = (0..ENGINES).map(Candidate::HipDnn);
+    let others = (0..policy::BLAS_ALGORITHMS)
+        .map(Candidate::BlasLt)
+        .take_while(|&way| choice_of(step, way, settings, device).is_ok());
+    let engines = (0..policy::DNN_ENGINES).map(Candidate::HipDnn);
     let engines = engines.take_while(|&way| choice_of(step, way, settings, device).is_ok());
     (0..own).map(Candidate::Own).chain(others).chain(engines).collect()
 }

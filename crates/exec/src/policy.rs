@@ -1,11 +1,47 @@
-//! What a session wants from hipDNN, and which steps that covers.
+//! The policy: which backend runs a step of a plan.
+//!
+//! Results of tuning decide first: the fastest measured candidate runs the step. Without them, the backends of [`ORDER`]
+//! are asked in turn, and the first that accepts the step runs it. The host runs what no backend accepts.
+//!
+//! | backend | is asked for | rule |
+//! |---|---|---|
+//! | BLASLt | matrix products of many rows that are large enough for a library call | [`check_blas`], [`check_blas_size`] |
+//! | hipDNN | what the session offers to it | [`Mode::offers`], [`Offers::check`] |
+//! | our kernels | everything | – |
+//!
+//! This file only decides what is worthwhile. Whether a backend is able to run a step is known where the step is
+//! translated for it: `gpu/blas.rs`, `dnn/operations.rs`, and the `kernels` crate.
 use std::str::FromStr;
 
 use graph::{Declined, Prim, Step, prim::ProductKind};
 use hip::DriverKind;
 
-/// Products with fewer multiplications than this are not worth a library call: a launch costs as much.
-const SMALL_PRODUCT: usize = 1 << 20;
+/// A backend that a GPU asks to run a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// The vendor's library for matrix products.
+    BlasLt,
+    /// A hipDNN library.
+    HipDnn,
+    /// Our own kernels.
+    Kernels,
+}
+
+/// The order in which backends are asked if no measurement decides.
+pub(crate) const ORDER: [Backend; 3] = [Backend::BlasLt, Backend::HipDnn, Backend::Kernels];
+
+/// The number of BLASLt algorithms that tuning measures for a product.
+pub(crate) const BLAS_ALGORITHMS: usize = 8;
+
+/// The number of hipDNN engines that tuning measures for a step.
+pub(crate) const DNN_ENGINES: usize = 4;
+
+/// Products with fewer multiplications than this are not worth a hipDNN call: a launch costs as much.
+const SMALL_FOR_DNN: usize = 1 << 20;
+/// Products with fewer multiplications than this use our kernels instead of BLASLt, because they fuse any epilogue.
+const SMALL_FOR_BLAS: usize = 1 << 24;
+/// The same limit for products whose epilogue needs a separate pass after BLASLt.
+const SMALL_FOR_BLAS_WITH_PASS: usize = 1 << 27;
 
 /// Devices where a library's kernels run long attention faster than our own: a prefix of the device's name, and the
 /// number that the counts of queries and keys must be a multiple of. The library builds code for each length, which
@@ -13,6 +49,34 @@ const SMALL_PRODUCT: usize = 1 << 20;
 ///
 /// A device is listed only if this was measured through hipDNN: docs/performance.md, "Attention of a prompt".
 const LONG_ATTENTION: &[(&str, usize)] = &[("sm_90", 1024)];
+
+/// Whether BLASLt is asked for a step.
+///
+/// # Errors
+/// Our kernel is the better choice.
+pub(crate) fn check_blas(step: &Step) -> Result<(), Declined> {
+    // Measured on an H200 with one row: our kernel takes 0.86 to 1.0 of cuBLAS's time and also fuses normalisation and
+    // gating.
+    if kernels::has_few_rows(step) {
+        return Err(Declined::new("its rows are few: BLASLt is made for many"));
+    }
+    Ok(())
+}
+
+/// Whether a product is large enough for BLASLt, and for the separate pass over its result if it needs one.
+///
+/// # Errors
+/// It is too small.
+pub(crate) fn check_blas_size(multiplications: usize, has_pass: bool) -> Result<(), Declined> {
+    let least = if has_pass { SMALL_FOR_BLAS_WITH_PASS } else { SMALL_FOR_BLAS };
+    if multiplications < least { Err(Declined::new("too small a product for BLASLt")) } else { Ok(()) }
+}
+
+/// True if hipDNN is the first backend that is asked for a step that it has an operation for. Its plan is then built
+/// ahead of time.
+pub(crate) fn asks_dnn_first(prim: &Prim) -> bool {
+    !prim.product().is_some_and(|product| matches!(product.kind, ProductKind::MatMul(_)))
+}
 
 /// What a session wants from hipDNN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +93,7 @@ pub enum Mode {
 
 /// Which steps are offered to the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Offers {
+pub(crate) enum Offers {
     /// Convolutions, pooling, products that are large enough and have more than a few rows, and, if `tokens` is set,
     /// attention whose counts of queries and keys are multiples of it.
     Worthwhile {
@@ -42,7 +106,7 @@ pub(super) enum Offers {
 
 impl Mode {
     /// The steps that are offered on a driver's device; `None` if the library is not wanted.
-    pub(super) fn offers(self, driver: DriverKind, target: &str) -> Option<Offers> {
+    pub(crate) fn offers(self, driver: DriverKind, target: &str) -> Option<Offers> {
         match (self, driver) {
             (Self::Off, _) | (Self::Auto, DriverKind::Host) => None,
             (Self::Auto, _) => {
@@ -73,8 +137,29 @@ impl FromStr for Mode {
 }
 
 impl Offers {
+    /// True if a step that the library refuses as one graph is offered again in parts.
+    ///
+    /// This applies to convolutions, because a vendor's convolution followed by our map is faster than our own fused
+    /// code. Other products and attention are split only for sessions that want all of hipDNN, and only if no other
+    /// backend takes them before hipDNN is asked.
+    pub(crate) fn splits(self, step: &Step, is_taken: &dyn Fn(&Step) -> bool) -> bool {
+        match (&step.prim, step.prim.product_and_epilogue()) {
+            (_, Some((ProductKind::Conv(_) | ProductKind::ConvTranspose(_), _))) => true,
+            (Prim::Attention(_), _) | (_, Some((ProductKind::MatMul(_), _))) => {
+                self == Self::Everything && !is_taken(step)
+            }
+            _ => false,
+        }
+    }
+
+    /// True if a step that the library has no operation for is offered as a chain of smaller ones. Our own attention
+    /// does not store scores, so only sessions that want all of hipDNN use a chain.
+    pub(crate) fn chains(self, step: &Step) -> bool {
+        self == Self::Everything && matches!(step.prim, Prim::Attention(_))
+    }
+
     /// Whether a step is worthwhile for the library.
-    pub(super) fn check(self, step: &Step) -> Result<(), Declined> {
+    pub(crate) fn check(self, step: &Step) -> Result<(), Declined> {
         let Self::Worthwhile { tokens } = self else { return Ok(()) };
         if let Some(extents) = attended(step) {
             return match tokens {
@@ -96,7 +181,7 @@ impl Offers {
         }
         let (Some(made), Some(a)) = (step.outputs.first(), step.inputs.first()) else { return Ok(()) };
         let multiplications = made.elems().saturating_mul(a.shape.last().copied().unwrap_or(1));
-        if multiplications < SMALL_PRODUCT {
+        if multiplications < SMALL_FOR_DNN {
             return Err(Declined::new(format!("it is small: {multiplications} multiplications")));
         }
         if kernels::has_few_rows(step) {
@@ -183,6 +268,15 @@ mod tests {
         assert!(USUAL.check(&attention).is_err());
         assert!(Offers::Everything.check(&attention).is_ok());
         assert!(USUAL.check(&step(Prim::matmul(1.0))).is_ok());
+    }
+
+    #[test]
+    fn blaslt_gets_large_products_and_larger_ones_with_a_pass_after_them() {
+        let small = Err(Declined::new("too small a product for BLASLt"));
+        assert_eq!(check_blas_size(SMALL_FOR_BLAS - 1, false), small);
+        assert_eq!(check_blas_size(SMALL_FOR_BLAS, false), Ok(()));
+        assert_eq!(check_blas_size(SMALL_FOR_BLAS, true), small);
+        assert_eq!(check_blas_size(SMALL_FOR_BLAS_WITH_PASS, true), Ok(()));
     }
 
     #[test]
