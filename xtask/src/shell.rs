@@ -115,11 +115,11 @@ fn pass_on(from: impl Read, to: &Output, terminal: &mut impl Write) -> io::Resul
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             line.extend_from_slice(part);
             if part.ends_with(b"\n") {
-                keep(&mut tail, &mut line);
+                push_line(&mut tail, &mut line);
             }
         }
         if count == 0 {
-            keep(&mut tail, &mut line);
+            push_line(&mut tail, &mut line);
             return Ok(tail);
         }
         from.consume(count);
@@ -127,7 +127,7 @@ fn pass_on(from: impl Read, to: &Output, terminal: &mut impl Write) -> io::Resul
 }
 
 /// Moves a line to the end of the tail, unless it is empty.
-fn keep(tail: &mut Tail, line: &mut Vec<u8>) {
+fn push_line(tail: &mut Tail, line: &mut Vec<u8>) {
     let text = String::from_utf8_lossy(line).trim_end().to_owned();
     line.clear();
     if !text.is_empty() {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn last_line_is_the_last_that_says_something() {
+    fn the_last_line_is_the_last_that_is_not_empty() {
         let last = run_to_last_line(Command::new("sh").args(["-c", "echo one; echo two; echo"])).unwrap();
         assert_eq!(last, "two");
     }

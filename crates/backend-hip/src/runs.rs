@@ -209,7 +209,7 @@ mod tests {
     }
 
     /// Blocks a stream until the sender is dropped.
-    fn hold(stream: &Arc<hip::Stream>) -> (mpsc::Sender<()>, thread::JoinHandle<()>) {
+    fn block_stream(stream: &Arc<hip::Stream>) -> (mpsc::Sender<()>, thread::JoinHandle<()>) {
         let ((release, released), (started, has_started)) = (mpsc::channel::<()>(), mpsc::channel());
         let stream = stream.clone();
         let holder = thread::spawn(move || {
@@ -228,7 +228,7 @@ mod tests {
         let runs = Runs::new(DriverKind::Host, 0, false);
         let device = runs.device().unwrap();
         let stream = Arc::new(device.stream().unwrap());
-        let (release, holder) = hold(&stream);
+        let (release, holder) = block_stream(&stream);
         let mut work = Failing::new();
         let here = ThreadId::current();
         runs.lock().push(OpenRun { thread: here, recording: None });
@@ -255,7 +255,7 @@ mod tests {
         let runs = Runs::new(DriverKind::Host, 0, false);
         let device = runs.device().unwrap();
         let stream = Arc::new(device.stream().unwrap());
-        let (release, holder) = hold(&stream);
+        let (release, holder) = block_stream(&stream);
         let mut work = Failing::new();
         thread::scope(|scope| {
             scope.spawn(|| work.queue(runs.in_stream(device, stream.raw())));

@@ -11,7 +11,7 @@ use std::{
 use crate::{
     CacheError,
     room::UNFINISHED,
-    trust::{self, Found},
+    trust::{self, CheckedPath},
 };
 
 /// A folder that no other user can write to. Open it for each use: its permissions may change.
@@ -27,8 +27,8 @@ impl Folder {
     /// Others could have written to it, or a system call failed.
     pub fn open(path: &Path) -> Result<Option<Self>, CacheError> {
         Ok(match trust::check(path)? {
-            Found::Folder(path) => Some(Self { path }),
-            Found::Missing => None,
+            CheckedPath::Folder(path) => Some(Self { path }),
+            CheckedPath::Missing => None,
         })
     }
 

@@ -2,7 +2,7 @@
 use std::path::PathBuf;
 
 /// A path that passed the check.
-pub(crate) enum Found {
+pub(crate) enum CheckedPath {
     /// A folder, with its path without symbolic links.
     Folder(PathBuf),
     /// It does not exist yet; the existing folders above it passed.
@@ -23,14 +23,14 @@ mod plain {
         path::Path,
     };
 
-    use super::Found;
+    use super::CheckedPath;
     use crate::CacheError;
 
-    pub(crate) fn check(path: &Path) -> Result<Found, CacheError> {
+    pub(crate) fn check(path: &Path) -> Result<CheckedPath, CacheError> {
         match fs::metadata(path) {
-            Ok(facts) if facts.is_dir() => Ok(Found::Folder(path.to_owned())),
+            Ok(facts) if facts.is_dir() => Ok(CheckedPath::Folder(path.to_owned())),
             Ok(_) => Err(CacheError::io(path)(io::ErrorKind::NotADirectory.into())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Missing),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(CheckedPath::Missing),
             Err(error) => Err(CacheError::io(path)(error)),
         }
     }
@@ -50,7 +50,7 @@ mod unix {
         path::{self, Component, Path, PathBuf},
     };
 
-    use super::Found;
+    use super::CheckedPath;
     use crate::CacheError;
 
     const OTHERS_WRITE: u32 = 0o022;
@@ -66,7 +66,7 @@ mod unix {
         Name(OsString),
     }
 
-    pub(crate) fn check(path: &Path) -> Result<Found, CacheError> {
+    pub(crate) fn check(path: &Path) -> Result<CheckedPath, CacheError> {
         let absolute = path::absolute(path).map_err(CacheError::io(path))?;
         let mut open = parts(&absolute);
         let (mut at, mut links) = (PathBuf::from("/"), 0);
@@ -82,7 +82,7 @@ mod unix {
             };
             let facts = match next.symlink_metadata() {
                 Ok(facts) => facts,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Missing),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(CheckedPath::Missing),
                 Err(error) => return Err(CacheError::io(next)(error)),
             };
             check_owner(&next, &facts)?;
@@ -104,7 +104,7 @@ mod unix {
         }
         let facts = fs::metadata(&at).map_err(CacheError::io(&at))?;
         check_mode(&at, &facts)?;
-        Ok(Found::Folder(at))
+        Ok(CheckedPath::Folder(at))
     }
 
     /// The components of a path in reverse order.

@@ -35,7 +35,7 @@ impl TryFrom<i32> for Mode {
 }
 
 /// The nodes the next operation of a stream depends on, by index.
-pub(crate) type Tips = Vec<usize>;
+pub(crate) type Dependencies = Vec<usize>;
 
 /// One capture, shared by all streams that take part.
 pub(crate) struct Capture {
@@ -61,7 +61,7 @@ pub(crate) enum Phase {
 
 struct Member {
     stream: Arc<Stream>,
-    tips: Tips,
+    tips: Dependencies,
 }
 
 impl Capture {
@@ -94,16 +94,16 @@ impl Capture {
     }
 
     /// The dependencies of a new operation of `stream`.
-    pub(crate) fn tips(&self, stream: &Stream) -> Result<Tips, Status> {
+    pub(crate) fn tips(&self, stream: &Stream) -> Result<Dependencies, Status> {
         let mut state = self.active()?;
         Ok(state.member(stream)?.tips.clone())
     }
 
     /// Makes the next operation of `stream` also depend on `tips`; a stream that is not capturing yet joins.
-    fn depend(self: &Arc<Self>, stream: &Arc<Stream>, tips: &Tips) -> Result<(), Status> {
+    fn depend(self: &Arc<Self>, stream: &Arc<Stream>, tips: &Dependencies) -> Result<(), Status> {
         let mut state = self.active()?;
         if let Ok(member) = state.member(stream) {
-            let missing = tips.iter().filter(|tip| !member.tips.contains(tip)).copied().collect::<Tips>();
+            let missing = tips.iter().filter(|tip| !member.tips.contains(tip)).copied().collect::<Dependencies>();
             member.tips.extend(missing);
             return Ok(());
         }
@@ -169,7 +169,7 @@ impl Captures {
         if slot.is_some() {
             return Err(Status::IllegalState);
         }
-        let member = Member { stream: Arc::clone(stream), tips: Tips::new() };
+        let member = Member { stream: Arc::clone(stream), tips: Dependencies::new() };
         let capture = Arc::new(Capture {
             id: handles::fresh() as u64,
             mode,
@@ -198,7 +198,7 @@ impl Captures {
             return Err(Status::StreamCaptureInvalidated);
         }
         let tips = members.iter().find(|member| member.stream.handle == stream.handle).map(|member| &member.tips);
-        let joined = ancestors(&nodes, tips.unwrap_or(&Tips::new()));
+        let joined = ancestors(&nodes, tips.unwrap_or(&Dependencies::new()));
         if members.iter().flat_map(|member| &member.tips).any(|tip| !joined.contains(tip)) {
             return Err(Status::StreamCaptureUnjoined);
         }
@@ -219,7 +219,7 @@ impl Captures {
         &self,
         stream: &Arc<Stream>,
         source: Option<Arc<Capture>>,
-        tips: &Tips,
+        tips: &Dependencies,
     ) -> Result<(), Status> {
         let target = self.of(stream);
         let source = source.filter(|capture| capture.phase() != Phase::Ended);
@@ -304,7 +304,7 @@ impl Captures {
 }
 
 /// `tips` and everything they depend on.
-fn ancestors(nodes: &[Node], tips: &Tips) -> HashSet<usize> {
+fn ancestors(nodes: &[Node], tips: &Dependencies) -> HashSet<usize> {
     let mut seen = HashSet::new();
     let mut open = tips.clone();
     while let Some(at) = open.pop() {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
-use crate::capture::{Capture, Tips};
+use crate::capture::{Capture, Dependencies};
 use crate::errors::Status;
 use crate::handles::lock;
 use crate::stream::{Stream, Ticket};
@@ -25,7 +25,7 @@ pub(crate) struct Event {
 pub(crate) enum State {
     Never,
     Recorded { ticket: Ticket, time: Arc<OnceLock<Instant>> },
-    Captured { capture: Weak<Capture>, tips: Tips },
+    Captured { capture: Weak<Capture>, tips: Dependencies },
 }
 
 impl Event {

@@ -1,6 +1,6 @@
 //! Inserts copies into layouts that cuDNN supports, around operations whose tensors have other layouts.
 
-use crate::graph::{Graph, Home, Operation, View};
+use crate::graph::{Graph, Operation, Storage, View};
 use crate::sys::{DataType, DescriptorType as D, PointwiseMode};
 
 /// A graph with copies before and after the operations that need them.
@@ -31,13 +31,13 @@ pub fn arranged(graph: &Graph) -> Graph {
 }
 
 /// The order of axes that each tensor is copied into; `None` if it can stay.
-struct Wanted {
+struct AxisOrders {
     reads: Vec<Option<Vec<usize>>>,
     writes: Vec<Option<Vec<usize>>>,
 }
 
-fn wanted(operation: &Operation) -> Wanted {
-    let choose = |choose: &dyn Fn(&View) -> Option<Vec<usize>>| Wanted {
+fn wanted(operation: &Operation) -> AxisOrders {
+    let choose = |choose: &dyn Fn(&View) -> Option<Vec<usize>>| AxisOrders {
         reads: operation.reads.iter().map(|(_, view)| choose(view)).collect(),
         writes: operation.writes.iter().map(|(_, view)| choose(view)).collect(),
     };
@@ -73,7 +73,7 @@ fn wanted(operation: &Operation) -> Wanted {
 /// all.
 fn is_movable(graph: &Graph, view: &View) -> bool {
     let tensor = &graph.tensors[view.tensor];
-    matches!(tensor.home, Home::Device | Home::Inside) && tensor.data_type != DataType::BOOLEAN
+    matches!(tensor.home, Storage::Device | Storage::Inside) && tensor.data_type != DataType::BOOLEAN
 }
 
 fn copied(graph: &Graph, from: &View, to: &View) -> Operation {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_are_told_apart() {
+    fn layouts_are_distinguished() {
         assert!(view(&[2, 3, 4], &[12, 4, 1]).is_packed(&[0, 1, 2]));
         assert!(view(&[2, 3, 1], &[3, 1, 77]).is_packed(&[0, 1, 2]), "an axis of extent 1 may have any stride");
         assert!(!view(&[2, 3, 4], &[24, 4, 1]).is_packed(&[0, 1, 2]), "a gap");

@@ -8,7 +8,7 @@ use hipdnn_abi::{Fault, Outcome};
 
 use crate::descriptor::{Descriptor, Setting};
 use crate::fused;
-use crate::graph::{Graph, Home, Operation, View};
+use crate::graph::{Graph, Operation, Storage, View};
 use crate::layout;
 use crate::plan_cache::Entry;
 use crate::sys::{AttributeName as A, AttributeType as T, DataType, DescriptorType as D, HeurMode, NumericalNote};
@@ -217,7 +217,7 @@ fn tensor(worker: &Worker, graph: &Graph, view: &View, is_virtual: bool) -> Outc
     if is_virtual {
         made.set(A::TENSOR_IS_VIRTUAL, &Setting::Flag(true))?;
     }
-    if matches!(known.home, Home::Host | Home::Value(_)) {
+    if matches!(known.home, Storage::Host | Storage::Value(_)) {
         made.set(A::TENSOR_IS_BY_VALUE, &Setting::Flag(true))?;
     }
     made.finalize()?;
@@ -318,7 +318,7 @@ mod tests {
     fn sum(dims: &[i64], orders: [&[usize]; 3], data_type: DataType) -> Graph {
         let mut graph = Graph::default();
         let [a, b, to] = orders.map(|order| graph.add_inside(data_type, dims, order));
-        graph.tensors.iter_mut().for_each(|tensor| tensor.home = Home::Device);
+        graph.tensors.iter_mut().for_each(|tensor| tensor.home = Storage::Device);
         graph.operations.push(Operation::pointwise(PointwiseMode::ADD, &[&a, &b], &to, DataType::FLOAT, Vec::new()));
         graph
     }
@@ -333,7 +333,7 @@ mod tests {
             let mut graph = Graph::default();
             let [x, y] = [data, data].map(|dims| graph.add_inside(DataType::FLOAT, dims, order));
             let b = graph.add_inside(DataType::FLOAT, bias, order);
-            graph.tensors.iter_mut().for_each(|tensor| tensor.home = Home::Device);
+            graph.tensors.iter_mut().for_each(|tensor| tensor.home = Storage::Device);
             let sum = Operation::pointwise(PointwiseMode::ADD, &[&x, &b], &y, DataType::FLOAT, Vec::new());
             graph.operations.push(sum);
             refusal(&graph)

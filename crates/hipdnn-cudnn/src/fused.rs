@@ -6,7 +6,7 @@
 
 use hipdnn_abi::{Fault, Outcome};
 
-use crate::graph::{Graph, Home, Operation, View};
+use crate::graph::{Graph, Operation, Storage, View};
 use crate::sys::{AttributeName as A, DataType, DescriptorType as D, PointwiseMode};
 use crate::translate;
 
@@ -56,7 +56,7 @@ pub fn trusted(graph: &Graph, release: usize) -> Outcome {
 }
 
 fn is_given(graph: &Graph, view: &View) -> bool {
-    graph.tensors[view.tensor].home == Home::Device
+    graph.tensors[view.tensor].home == Storage::Device
 }
 
 /// True if the rows along an axis are contiguous and start at multiples of 16 bytes.
@@ -104,7 +104,7 @@ mod tests {
             let dims = vec![1, 2, 32, 16];
             let [q, k, v] = self.strides.map(|strides| {
                 let view = View { tensor: 0, dims: dims.clone(), strides: strides.to_vec() };
-                let view = graph.add(Some(1), Home::Device, self.data_type, view);
+                let view = graph.add(Some(1), Storage::Device, self.data_type, view);
                 graph.tensors[view.tensor].alignment = self.alignment;
                 view
             });
@@ -115,11 +115,11 @@ mod tests {
             };
             let scores = graph.add_inside(DataType::FLOAT, &[1, 2, 32, 32], &[0, 1, 2, 3]);
             let o = View { tensor: 0, dims, strides: BY_TOKENS.to_vec() };
-            let o = graph.add(Some(4), Home::Device, self.data_type, o);
+            let o = graph.add(Some(4), Storage::Device, self.data_type, o);
             graph.operations.push(product(&q, &turned, &scores));
             if let Some((dims, strides)) = self.mask {
                 let mask = View { tensor: 0, dims: dims.to_vec(), strides: strides.to_vec() };
-                let mask = graph.add(Some(5), Home::Device, self.data_type, mask);
+                let mask = graph.add(Some(5), Storage::Device, self.data_type, mask);
                 let sum =
                     Operation::pointwise(PointwiseMode::ADD, &[&scores, &mask], &scores, DataType::FLOAT, Vec::new());
                 graph.operations.push(sum);

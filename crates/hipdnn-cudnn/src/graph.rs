@@ -6,7 +6,7 @@ use crate::translate;
 
 /// Where a tensor's elements are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Home {
+pub enum Storage {
     /// In device memory from the caller.
     Device,
     /// One element in host memory from the caller.
@@ -37,7 +37,7 @@ pub struct Tensor {
     /// The caller's uid; `None` for tensors that a lowering adds.
     pub uid: Option<i64>,
     /// Where it is.
-    pub home: Home,
+    pub home: Storage,
     /// Its element type.
     pub data_type: DataType,
     /// The alignment of its addresses.
@@ -178,11 +178,11 @@ impl Graph {
             strides[axis] = step;
             step *= dims[axis];
         }
-        self.add(None, Home::Inside, data_type, View { tensor: 0, dims: dims.to_vec(), strides })
+        self.add(None, Storage::Inside, data_type, View { tensor: 0, dims: dims.to_vec(), strides })
     }
 
     /// A new tensor with a view of it.
-    pub fn add(&mut self, uid: Option<i64>, home: Home, data_type: DataType, view: View) -> View {
+    pub fn add(&mut self, uid: Option<i64>, home: Storage, data_type: DataType, view: View) -> View {
         let elems: i64 =
             view.dims.iter().zip(&view.strides).map(|(extent, stride)| (extent - 1) * stride).sum::<i64>() + 1;
         let bytes = match data_type {
@@ -199,7 +199,7 @@ impl Graph {
     pub fn is_bound(&self, tensor: usize, operations: &std::ops::Range<usize>) -> bool {
         let touches = |operation: &Operation| operation.views().any(|(_, view)| view.tensor == tensor);
         let outside = (0..self.operations.len()).filter(|at| !operations.contains(at));
-        self.tensors[tensor].home != Home::Inside || outside.into_iter().any(|at| touches(&self.operations[at]))
+        self.tensors[tensor].home != Storage::Inside || outside.into_iter().any(|at| touches(&self.operations[at]))
     }
 
     /// True if these operations multiply in single precision: engines that reduce the precision are then not allowed.

@@ -118,13 +118,13 @@ fn reshaped(view: &View, groups: &[Vec<usize>], places: &[Option<usize>], is_bou
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Home, Tensor};
+    use crate::graph::{Storage, Tensor};
     use crate::sys::DataType;
 
     fn graph(views: [(&[i64], &[i64]); 3], kind: D) -> Graph {
         let tensor = Tensor {
             uid: Some(1),
-            home: Home::Device,
+            home: Storage::Device,
             data_type: DataType::FLOAT,
             alignment: 16,
             bytes: None,

@@ -6,7 +6,7 @@ use hipdnn_abi::{Arguments, Fault, Handle, Outcome};
 
 use crate::cudnn_graph::{CudnnGraph, number};
 use crate::descriptor::{Descriptor, check};
-use crate::graph::{Graph, Home};
+use crate::graph::{Graph, Storage};
 use crate::older::Call;
 use crate::sys::{self, AttributeName as A, Cudnn, DescriptorType as D};
 use crate::worker::Worker;
@@ -116,7 +116,7 @@ impl Plan {
         let mut scratch = vec![None; graph.tensors.len()];
         let mut used = 0;
         for step in &unplaced {
-            for &tensor in step.bound.iter().filter(|&&tensor| graph.tensors[tensor].home == Home::Inside) {
+            for &tensor in step.bound.iter().filter(|&&tensor| graph.tensors[tensor].home == Storage::Inside) {
                 if scratch[tensor].is_none() {
                     let bytes = graph.tensors[tensor].bytes;
                     let bytes =
@@ -133,8 +133,8 @@ impl Plan {
             let source = |&tensor: &usize| {
                 let known = &graph.tensors[tensor];
                 match (&known.home, known.uid, scratch[tensor]) {
-                    (Home::Value(value), ..) => Ok(Source::Value((&raw const value.0).addr())),
-                    (Home::Inside, _, Some(offset)) => Ok(Source::Scratch(offset)),
+                    (Storage::Value(value), ..) => Ok(Source::Value((&raw const value.0).addr())),
+                    (Storage::Inside, _, Some(offset)) => Ok(Source::Scratch(offset)),
                     (_, Some(uid), _) => Ok(Source::Caller(uid)),
                     _ => Err(Fault::bad("a tensor has no memory")),
                 }

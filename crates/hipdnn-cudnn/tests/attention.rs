@@ -29,7 +29,7 @@ const fn prompt(shared: i64, size: i64) -> Sizes {
 
 /// The memory layout of heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lie {
+enum HeadLayout {
     /// Head after head, each with its tokens.
     HeadsFirst,
     /// Token after token, each with its heads.
@@ -43,7 +43,7 @@ struct Case {
     sizes: Sizes,
     data_type: DataType,
     /// Queries and results; keys and values.
-    lies: [Lie; 2],
+    lies: [HeadLayout; 2],
     what: Attention,
     /// The extents of a mask that is added.
     mask: Option<[i64; 4]>,
@@ -52,7 +52,7 @@ struct Case {
 }
 
 fn cases() -> Vec<Case> {
-    let tokens = [Lie::TokensFirst; 2];
+    let tokens = [HeadLayout::TokensFirst; 2];
     let plain = || Attention { scale: Some(0.125), ..Attention::default() };
     let causal = || Attention { is_causal: true, ..plain() };
     let case = |name, sizes, what| Case {
@@ -68,10 +68,13 @@ fn cases() -> Vec<Case> {
         case("plain, 64", prompt(32, 64), plain()),
         case("plain, 128", prompt(32, 128), plain()),
         Case { data_type: DataType::BFLOAT16, ..case("brain, 64", prompt(32, 64), plain()) },
-        Case { lies: [Lie::HeadsFirst; 2], ..case("heads first", prompt(32, 64), plain()) },
+        Case { lies: [HeadLayout::HeadsFirst; 2], ..case("heads first", prompt(32, 64), plain()) },
         case("causal, 64", prompt(32, 64), causal()),
         case("causal and shared, 128", prompt(8, 128), causal()),
-        Case { lies: [Lie::TokensFirst, Lie::Roomy(4096)], ..case("keys in a cache", prompt(8, 128), causal()) },
+        Case {
+            lies: [HeadLayout::TokensFirst, HeadLayout::Roomy(4096)],
+            ..case("keys in a cache", prompt(8, 128), causal())
+        },
         Case { mask: Some([1, 1, 2048, 2048]), ..case("mask", prompt(32, 64), plain()) },
         Case { mask: Some([1, 32, 2048, 2048]), ..case("mask by head", prompt(32, 64), plain()) },
         case("short", Sizes { batch: 2, heads: 12, shared: 12, queries: 128, keys: 128, size: 64 }, plain()),
@@ -95,11 +98,11 @@ fn cases() -> Vec<Case> {
 }
 
 /// `[batch, heads, tokens, size]` in its layout.
-fn tensor(lie: Lie, [batch, heads, tokens, size]: [i64; 4]) -> Tensor {
+fn tensor(lie: HeadLayout, [batch, heads, tokens, size]: [i64; 4]) -> Tensor {
     let strides = match lie {
-        Lie::HeadsFirst => [heads * tokens * size, tokens * size, size, 1],
-        Lie::TokensFirst => [tokens * heads * size, size, heads * size, 1],
-        Lie::Roomy(room) => [heads * room * size, room * size, size, 1],
+        HeadLayout::HeadsFirst => [heads * tokens * size, tokens * size, size, 1],
+        HeadLayout::TokensFirst => [tokens * heads * size, size, heads * size, 1],
+        HeadLayout::Roomy(room) => [heads * room * size, room * size, size, 1],
     };
     Tensor::new(&[batch, heads, tokens, size]).strides(&strides)
 }
@@ -175,7 +178,7 @@ fn line_of<'a>(said: &'a str, name: &str) -> &'a str {
 }
 
 #[test]
-fn cudnn_takes_attention_as_a_whole_and_what_it_does_wrong_is_not_asked_of_it() {
+fn cudnn_runs_attention_as_a_whole_except_the_forms_that_it_gets_wrong() {
     let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("attention-{}", std::process::id()));
     let said = asked(&cache);
     if let Some(reason) = said.lines().find(|line| line.starts_with("absent: ")) {

@@ -37,7 +37,7 @@ pub type Answer<T = ()> = Result<T, Failure>;
 
 /// A result that a case reads back.
 #[derive(Clone, Copy, Debug)]
-pub struct Want {
+pub struct ExpectedOutput {
     /// Its tensor.
     pub id: TensorId,
     /// Its type.
@@ -46,7 +46,7 @@ pub struct Want {
     pub strides: Option<u64>,
 }
 
-impl Want {
+impl ExpectedOutput {
     /// A result with the strides that the frontend infers.
     pub fn new(id: TensorId, element: Element) -> Self {
         Self { id, element, strides: None }
@@ -125,14 +125,19 @@ impl Bench {
         outputs: &[TensorId],
         element: Element,
     ) -> Answer<Vec<Vec<f64>>> {
-        self.run_for(graph, inputs, &outputs.iter().map(|&id| Want::new(id, element)).collect::<Vec<_>>())
+        self.run_for(graph, inputs, &outputs.iter().map(|&id| ExpectedOutput::new(id, element)).collect::<Vec<_>>())
     }
 
     /// Like [`run`](Self::run), with a type and a layout for each result.
     ///
     /// # Errors
     /// The same as for [`run`](Self::run).
-    pub fn run_for(&self, graph: &mut Graph, inputs: &[(TensorId, &Data)], outputs: &[Want]) -> Answer<Vec<Vec<f64>>> {
+    pub fn run_for(
+        &self,
+        graph: &mut Graph,
+        inputs: &[(TensorId, &Data)],
+        outputs: &[ExpectedOutput],
+    ) -> Answer<Vec<Vec<f64>>> {
         // Device memory and handles belong to the thread's current device.
         let scope = match &self.memory {
             Memory::Host => None,
@@ -149,7 +154,12 @@ impl Bench {
         }
     }
 
-    fn run_here(&self, graph: &mut Graph, inputs: &[(TensorId, &Data)], outputs: &[Want]) -> Answer<Vec<Vec<f64>>> {
+    fn run_here(
+        &self,
+        graph: &mut Graph,
+        inputs: &[(TensorId, &Data)],
+        outputs: &[ExpectedOutput],
+    ) -> Answer<Vec<Vec<f64>>> {
         let handle = Handle::new(self.backend.clone()).map_err(wrong)?;
         lay_out(graph, outputs)?;
         let built = graph.build(&handle).and_then(|built| self.plan(&handle, &built));
@@ -244,7 +254,7 @@ fn wrong(error: impl std::fmt::Display) -> Failure {
 }
 
 /// Makes results non-virtual, with their types and layouts.
-fn lay_out(graph: &mut Graph, outputs: &[Want]) -> Answer {
+fn lay_out(graph: &mut Graph, outputs: &[ExpectedOutput]) -> Answer {
     for want in outputs {
         graph.output(want.id, Tensor::default().typed(want.element.code()));
     }

@@ -13,7 +13,7 @@ mod element;
 mod families;
 mod report;
 
-pub use bench::{Answer, Bench, Failure, Want};
+pub use bench::{Answer, Bench, ExpectedOutput, Failure};
 pub use data::{Data, assert_close, flat, indices};
 pub use draw::Draw;
 pub use element::Element;

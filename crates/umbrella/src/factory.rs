@@ -39,19 +39,19 @@ pub(crate) fn create(registration: Registration<'_>) -> Result<Box<dyn Factory>>
 
 /// The result of device discovery.
 #[derive(Default)]
-struct Found {
+struct DiscoveredDevices {
     contexts: Vec<Arc<DeviceContext>>,
     reason: Option<String>,
 }
 
 struct AmdGpuFactory {
     name: String,
-    found: Mutex<Found>,
+    found: Mutex<DiscoveredDevices>,
     backends: Backends,
 }
 
 /// The validated request of a session.
-struct Wanted {
+struct ValidatedRequest {
     options: Options,
     warnings: Vec<Warning>,
     context: Arc<DeviceContext>,
@@ -60,7 +60,7 @@ struct Wanted {
 }
 
 impl AmdGpuFactory {
-    fn found(&self) -> MutexGuard<'_, Found> {
+    fn found(&self) -> MutexGuard<'_, DiscoveredDevices> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -86,7 +86,7 @@ impl AmdGpuFactory {
     }
 
     /// Reads and validates a session's request.
-    fn wanted(&self, request: &EpRequest<'_>) -> Result<Wanted> {
+    fn wanted(&self, request: &EpRequest<'_>) -> Result<ValidatedRequest> {
         self.require_device()?;
         let entries = request.options.config_entries()?;
         let pairs = entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
@@ -99,7 +99,7 @@ impl AmdGpuFactory {
             .map_err(|error| Error::invalid_argument(error.to_string()))?;
         let context = self.context(MemoryDevice::gpu(AMD_VENDOR_ID, id))?;
         let device = selected.iter().position(|&selected| selected == id);
-        Ok(Wanted { options, warnings, context, device })
+        Ok(ValidatedRequest { options, warnings, context, device })
     }
 
     /// The id of a device that this library offered.
@@ -155,7 +155,7 @@ impl Factory for AmdGpuFactory {
     }
 
     fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
-        let Wanted { options, warnings, context, device } = self.wanted(request)?;
+        let ValidatedRequest { options, warnings, context, device } = self.wanted(request)?;
         for warning in warnings {
             match warning {
                 // Logged as an error: ONNX Runtime GenAI does not show warnings, and its users must see what was

@@ -18,7 +18,7 @@ pub(crate) enum Owner {
 
 /// The block that contains an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct ContainingBlock {
     pub owner: Owner,
     /// Bytes from the address to the end of its block.
     pub bytes_left: usize,
@@ -39,11 +39,11 @@ pub(crate) fn enter(base: usize, bytes: usize, owner: Owner) -> Entry {
 }
 
 /// The block that contains `address`, if it is one of ours.
-pub(crate) fn find(address: usize) -> Option<Found> {
+pub(crate) fn find(address: usize) -> Option<ContainingBlock> {
     let blocks = BLOCKS.read().unwrap_or_else(PoisonError::into_inner);
     let (&base, &(bytes, owner)) = blocks.range(..=address).next_back()?;
     let offset = address - base;
-    (offset < bytes).then(|| Found { owner, bytes_left: bytes - offset })
+    (offset < bytes).then(|| ContainingBlock { owner, bytes_left: bytes - offset })
 }
 
 impl Drop for Entry {
@@ -67,9 +67,9 @@ mod tests {
         let base = 0x7000_0000_0000_0000;
         let entry = enter(base, 0x100, Owner::Device(3));
         let next = enter(base + 0x100, 0x10, Owner::Pinned);
-        assert_eq!(find(base), Some(Found { owner: Owner::Device(3), bytes_left: 0x100 }));
-        assert_eq!(find(base + 0xff), Some(Found { owner: Owner::Device(3), bytes_left: 1 }));
-        assert_eq!(find(base + 0x100), Some(Found { owner: Owner::Pinned, bytes_left: 0x10 }));
+        assert_eq!(find(base), Some(ContainingBlock { owner: Owner::Device(3), bytes_left: 0x100 }));
+        assert_eq!(find(base + 0xff), Some(ContainingBlock { owner: Owner::Device(3), bytes_left: 1 }));
+        assert_eq!(find(base + 0x100), Some(ContainingBlock { owner: Owner::Pinned, bytes_left: 0x10 }));
         assert_eq!(find(base + 0x110), None);
         assert_eq!(find(base - 1), None);
         drop(entry);

@@ -24,7 +24,7 @@ use crate::test::Outcome;
 use crate::workspace::Workspace;
 use crate::{built, shell, workers};
 use clang::Clang;
-use needs::Needs;
+use needs::ResourceTable;
 use usage::Usage;
 
 /// One target of each family that clang 19 supports: Vega, CDNA 2 and 3, RDNA 2, 3, 3.5 and 4.
@@ -79,7 +79,7 @@ pub fn run(workspace: &Workspace, list: List) -> Result<Outcome> {
     if !faults.is_empty() {
         bail!("kernels are beyond their budget\n  {}", faults.join("\n  "));
     }
-    let mut found = Needs::new(clang.version());
+    let mut found = ResourceTable::new(clang.version());
     for (launch, usage) in launches.iter().zip(&usages) {
         found.add(launch.key(), usage, launch.dynamic_lds);
     }
@@ -89,7 +89,7 @@ pub fn run(workspace: &Workspace, list: List) -> Result<Outcome> {
             page::write(workspace)?;
         }
         List::Check(_) => {
-            let faults = Needs::read(workspace)?.faults(&keys, &found);
+            let faults = ResourceTable::read(workspace)?.faults(&keys, &found);
             if let [first, ..] = &faults[..] {
                 bail!("{} is out of date: {first}\n  help: cargo xtask kernels", needs::FILE);
             }

@@ -28,7 +28,7 @@ impl fmt::Display for Key {
 
 /// The resources of a compute unit that a kernel needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Need {
+pub struct Resources {
     /// Vector registers per thread.
     pub registers: u32,
     /// LDS bytes per block.
@@ -39,12 +39,12 @@ pub struct Need {
 
 /// The list, and the compiler that it comes from.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Needs {
+pub struct ResourceTable {
     pub compiler: String,
-    pub of: BTreeMap<Key, Need>,
+    pub of: BTreeMap<Key, Resources>,
 }
 
-impl Needs {
+impl ResourceTable {
     pub fn new(compiler: &str) -> Self {
         Self { compiler: compiler.to_owned(), of: BTreeMap::new() }
     }
@@ -52,7 +52,7 @@ impl Needs {
     /// Adds a launch. If a kernel has several launches, the largest counts.
     pub fn add(&mut self, key: Key, usage: &Usage, dynamic_lds: u32) {
         let lds_bytes = usage.lds_bytes + dynamic_lds;
-        let need = Need { registers: usage.vgprs, lds_bytes, waves: usage.occupancy };
+        let need = Resources { registers: usage.vgprs, lds_bytes, waves: usage.occupancy };
         let kept = self.of.entry(key).or_insert(need);
         *kept = need.max(*kept);
     }
@@ -75,7 +75,7 @@ impl Needs {
     }
 
     /// Differences between this list and a new compilation: `keys` are all existing launches, `found` the needs of some
-    /// of them. Needs are compared only for the same compiler, since register allocation differs between compilers.
+    /// of them. Resources are compared only for the same compiler, since register allocation differs between compilers.
     pub fn faults(&self, keys: &BTreeSet<Key>, found: &Self) -> Vec<String> {
         let listed: BTreeSet<Key> = self.of.keys().cloned().collect();
         let mut faults: Vec<String> = keys.difference(&listed).map(|key| format!("{key} is missing")).collect();
@@ -89,7 +89,7 @@ impl Needs {
 
     fn text(&self) -> String {
         let mut text = format!("# {}\n{HEADER}\n", self.compiler);
-        for (Key { step, kernel, target }, Need { registers, lds_bytes, waves }) in &self.of {
+        for (Key { step, kernel, target }, Resources { registers, lds_bytes, waves }) in &self.of {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{step},{kernel},{target},{registers},{lds_bytes},{waves}");
         }
@@ -106,7 +106,8 @@ impl Needs {
                 anyhow::bail!("expected {HEADER}, found {line:?}");
             };
             let key = Key { step: step.into(), kernel: kernel.into(), target: target.into() };
-            let need = Need { registers: registers.parse()?, lds_bytes: lds_bytes.parse()?, waves: waves.parse()? };
+            let need =
+                Resources { registers: registers.parse()?, lds_bytes: lds_bytes.parse()?, waves: waves.parse()? };
             needs.of.insert(key, need);
         }
         Ok(needs)
@@ -123,10 +124,10 @@ pub(super) mod tests {
     }
 
     /// A list from rows of step, target and need.
-    pub fn needs(rows: &[(&str, &str, [u32; 3])]) -> Needs {
-        let mut needs = Needs::new("clang 19");
+    pub fn needs(rows: &[(&str, &str, [u32; 3])]) -> ResourceTable {
+        let mut needs = ResourceTable::new("clang 19");
         for &(step, target, [registers, lds_bytes, waves]) in rows {
-            needs.of.insert(key(step, target), Need { registers, lds_bytes, waves });
+            needs.of.insert(key(step, target), Resources { registers, lds_bytes, waves });
         }
         needs
     }
@@ -134,8 +135,8 @@ pub(super) mod tests {
     #[test]
     fn a_list_survives_being_written_and_read() {
         let list = needs(&[("add f16", "gfx942", [8, 0, 8]), ("add f32", "gfx1100", [16, 1024, 16])]);
-        assert_eq!(Needs::parse(&list.text()).unwrap(), list);
-        assert!(Needs::parse("# clang\nheader\nadd,map,gfx942\n").is_err());
+        assert_eq!(ResourceTable::parse(&list.text()).unwrap(), list);
+        assert!(ResourceTable::parse("# clang\nheader\nadd,map,gfx942\n").is_err());
     }
 
     #[test]

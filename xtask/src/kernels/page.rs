@@ -7,7 +7,7 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use super::TARGETS;
-use super::needs::{self, Need, Needs};
+use super::needs::{self, ResourceTable, Resources};
 use crate::workspace::Workspace;
 
 pub const FILE: &str = "docs/kernels.md";
@@ -25,10 +25,10 @@ pub fn write(workspace: &Workspace) -> Result<()> {
 /// # Errors
 /// When the list cannot be read.
 pub fn text(workspace: &Workspace) -> Result<String> {
-    Needs::read(workspace).map(|needs| render(&needs))
+    ResourceTable::read(workspace).map(|needs| render(&needs))
 }
 
-fn render(needs: &Needs) -> String {
+fn render(needs: &ResourceTable) -> String {
     let steps: BTreeSet<&str> = needs.of.keys().map(|key| key.step.as_str()).collect();
     let most_lds = needs.of.values().map(|need| need.lds_bytes).max().unwrap_or_default();
     let mut page = format!(
@@ -71,15 +71,15 @@ fn render(needs: &Needs) -> String {
     page += "\n## By kernel\n\nThe largest need over all steps, types and targets.\n\n\
              | kernel | steps | registers | LDS bytes of a block | fewest waves on a SIMD |\n|---|---|---|---|---|\n";
     for (kernel, (steps, need)) in kernels(needs) {
-        let Need { registers, lds_bytes, waves } = need;
+        let Resources { registers, lds_bytes, waves } = need;
         let _ = writeln!(page, "| `{kernel}` | {} | {registers} | {lds_bytes} | {waves} |", steps.len());
     }
     page
 }
 
 /// The steps of each kernel, and its largest need.
-fn kernels(needs: &Needs) -> BTreeMap<&str, (BTreeSet<&str>, Need)> {
-    let mut kernels: BTreeMap<&str, (BTreeSet<&str>, Need)> = BTreeMap::new();
+fn kernels(needs: &ResourceTable) -> BTreeMap<&str, (BTreeSet<&str>, Resources)> {
+    let mut kernels: BTreeMap<&str, (BTreeSet<&str>, Resources)> = BTreeMap::new();
     for (needs::Key { step, kernel, .. }, need) in &needs.of {
         let (steps, largest) = kernels.entry(kernel).or_insert_with(|| (BTreeSet::new(), *need));
         steps.insert(step);

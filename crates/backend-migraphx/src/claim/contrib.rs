@@ -19,7 +19,7 @@ struct Form {
     domain: &'static str,
     op: &'static str,
     data: Data,
-    needs: &'static [Need],
+    needs: &'static [Condition],
 }
 
 /// Element types of the first input.
@@ -34,7 +34,7 @@ enum Data {
 }
 
 /// A condition on a node.
-enum Need {
+enum Condition {
     /// An integer attribute has this value, or is absent and has it by default.
     Int(&'static str, i64),
     /// An integer attribute is present with this value.
@@ -57,9 +57,9 @@ enum Need {
     Also(fn(Node<'_>) -> Result<Option<String>>),
 }
 
-use Need::{Absent, Also, Float, Int, IntPresent, NoAttribute, Outputs, Present, Rank, Type};
+use Condition::{Absent, Also, Float, Int, IntPresent, NoAttribute, Outputs, Present, Rank, Type};
 
-const fn microsoft(op: &'static str, data: Data, needs: &'static [Need]) -> Form {
+const fn microsoft(op: &'static str, data: Data, needs: &'static [Condition]) -> Form {
     Form { domain: MICROSOFT, op, data, needs }
 }
 
@@ -202,7 +202,7 @@ impl Data {
     }
 }
 
-impl Need {
+impl Condition {
     fn refusal(&self, node: Node<'_>) -> Result<Option<String>> {
         let right_for = |what: &str, found: String, wanted: String| {
             Some(format!("its {what} is {found}; MIGraphX is known to be right for {wanted}"))

@@ -6,7 +6,7 @@ use ort_ep::{ElementType, Error, Result};
 use super::{
     boxes::{each_run, row_major},
     memory::{Buffer, Mover},
-    padding::{Along, Padding},
+    padding::{Padding, PaddingKind},
 };
 use crate::{
     mgx::{Parameter, Program, Results, Role, Shape},
@@ -269,7 +269,7 @@ unsafe fn stage(
     buffer: &mut Buffer,
 ) -> Result<()> {
     let bytes = element_bytes(shape)?;
-    if padded != input.shape && matches!(call.padding.along, Some(Along::Sequence { .. })) {
+    if padded != input.shape && matches!(call.padding.along, Some(PaddingKind::Sequence { .. })) {
         // SAFETY: the buffer has the shape's size, and the mover orders all its uses.
         unsafe { call.mover.zero(buffer, shape.bytes)? };
     }
@@ -281,7 +281,7 @@ unsafe fn stage(
         unsafe { call.mover.copy(base.wrapping_add(to), input.address.wrapping_add(from), bytes) }
     };
     each_run(lengths, to, &from, bytes, copy)?;
-    if let Some(Along::Batch { rows, .. }) = &call.padding.along
+    if let Some(PaddingKind::Batch { rows, .. }) = &call.padding.along
         && padded != lengths
     {
         let last = (rows - 1) * from[0] * bytes;

@@ -15,12 +15,12 @@ pub(super) struct Padding {
     /// The shapes to compile for, one per input.
     pub shapes: Vec<Vec<usize>>,
     /// What is padded; `None` if nothing is.
-    pub along: Option<Along>,
+    pub along: Option<PaddingKind>,
 }
 
 /// The kind of padding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Along {
+pub(super) enum PaddingKind {
     /// Pads batches with copies of the last row.
     Batch { rows: usize, padded: usize, symbol: Option<String> },
     /// Pads sequences with zeros.
@@ -83,10 +83,10 @@ pub(super) fn plan(
     let mut padded = shapes.to_vec();
     for (at, (input, shape)) in inputs.iter().zip(&mut padded).enumerate() {
         match &along {
-            Some(Along::Batch { rows, padded, symbol }) if is_batch(input, shape, *rows, symbol.as_deref()) => {
+            Some(PaddingKind::Batch { rows, padded, symbol }) if is_batch(input, shape, *rows, symbol.as_deref()) => {
                 shape[0] = *padded;
             }
-            Some(Along::Sequence { length, padded }) => {
+            Some(PaddingKind::Sequence { length, padded }) => {
                 let axis = sequences.and_then(|sequences| sequences.inputs[at]);
                 if let Some(extent) = axis.and_then(|axis| shape.get_mut(axis)).filter(|extent| **extent == *length) {
                     *extent = *padded;
@@ -102,10 +102,10 @@ pub(super) fn plan(
 pub(super) fn cut(padding: &Padding, output: &Value, axis: Option<usize>, shape: &[usize]) -> Vec<usize> {
     let mut shape = shape.to_vec();
     match &padding.along {
-        Some(Along::Batch { rows, padded, symbol }) if is_batch(output, &shape, *padded, symbol.as_deref()) => {
+        Some(PaddingKind::Batch { rows, padded, symbol }) if is_batch(output, &shape, *padded, symbol.as_deref()) => {
             shape[0] = *rows;
         }
-        Some(Along::Sequence { length, padded }) => {
+        Some(PaddingKind::Sequence { length, padded }) => {
             if let Some(extent) = axis.and_then(|axis| shape.get_mut(axis)).filter(|extent| **extent == *padded) {
                 *extent = *length;
             }
@@ -117,7 +117,7 @@ pub(super) fn cut(padding: &Padding, output: &Value, axis: Option<usize>, shape:
 
 /// The shapes for the next batch size above the current one.
 pub(super) fn next_batch(padding: &Padding, inputs: &[Value], options: &Options) -> Option<Vec<Vec<usize>>> {
-    let Some(Along::Batch { padded, symbol, .. }) = &padding.along else { return None };
+    let Some(PaddingKind::Batch { padded, symbol, .. }) = &padding.along else { return None };
     let next = *options.batches.iter().find(|size| *size > padded)?;
     let mut shapes = padding.shapes.clone();
     for (input, shape) in inputs.iter().zip(&mut shapes) {
@@ -133,7 +133,7 @@ fn axis_of(list: &[(String, usize)], name: &str) -> Option<usize> {
 }
 
 /// The batch size of a run: the first extent of the first input that has axes and whose first axis is dynamic.
-fn batch(inputs: &[Value], shapes: &[Vec<usize>], sizes: &[usize]) -> Option<Along> {
+fn batch(inputs: &[Value], shapes: &[Vec<usize>], sizes: &[usize]) -> Option<PaddingKind> {
     if sizes.is_empty() {
         return None;
     }
@@ -147,7 +147,7 @@ fn batch(inputs: &[Value], shapes: &[Vec<usize>], sizes: &[usize]) -> Option<Alo
         Some(Dim::Symbol(name)) => Some(name.clone()),
         _ => None,
     };
-    (rows > 0).then_some(Along::Batch { rows, padded, symbol })
+    (rows > 0).then_some(PaddingKind::Batch { rows, padded, symbol })
 }
 
 /// True if the value's first axis is the batch: it has the batch's symbol or, if the model names none, it is dynamic
@@ -165,12 +165,12 @@ fn is_batch(value: &Value, shape: &[usize], rows: usize, symbol: Option<&str>) -
 
 /// The sequence length of a run: that of the first sequence input longer than one token and shorter than the padded
 /// length.
-fn sequence(inputs: &[Value], shapes: &[Vec<usize>], pad: &StaticPad, sequences: &Sequences) -> Option<Along> {
+fn sequence(inputs: &[Value], shapes: &[Vec<usize>], pad: &StaticPad, sequences: &Sequences) -> Option<PaddingKind> {
     let mask = inputs.iter().position(|input| input.name == MASK).and_then(|at| shapes[at].get(1)).copied();
     let padded = mask.filter(|_| !pad.length_is_forced).unwrap_or(pad.length);
     let mut extents = sequences.inputs.iter().zip(shapes).filter_map(|(axis, shape)| shape.get((*axis)?).copied());
     let length = extents.find(|&extent| 1 < extent && extent < padded)?;
-    Some(Along::Sequence { length, padded })
+    Some(PaddingKind::Sequence { length, padded })
 }
 
 #[cfg(test)]

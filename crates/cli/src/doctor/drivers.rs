@@ -19,12 +19,12 @@ pub struct Driver {
     pub probe_detail: Option<String>,
     /// The driver's answer.
     #[serde(flatten)]
-    pub found: Found,
+    pub found: DriverProbe,
 }
 
 /// What a driver reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct DriverProbe {
     /// Runtime, run-time compiler and BLASLt, if the driver has them.
     pub libraries: Vec<Library>,
     /// The version number of the kernel driver, as the driver reports it.
@@ -91,7 +91,7 @@ impl Driver {
         self.library("runtime").is_some_and(|library| library.path.is_some())
     }
 
-    fn from_answer(kind: DriverKind, answer: Answer<Found>) -> Driver {
+    fn from_answer(kind: DriverKind, answer: Answer<DriverProbe>) -> Driver {
         Driver {
             kind: kind.name().to_owned(),
             probe: answer.outcome,
@@ -117,7 +117,7 @@ pub fn collect(asker: &Asker) -> Vec<Driver> {
 }
 
 /// Examines one driver in this process.
-pub fn probe(kind: DriverKind) -> Found {
+pub fn probe(kind: DriverKind) -> DriverProbe {
     let report = hip::probe::driver(kind);
     let libraries = report.libraries.into_iter().map(|library| Library {
         role: role_name(library.role).to_owned(),
@@ -140,7 +140,7 @@ pub fn probe(kind: DriverKind) -> Found {
         lds_bytes: device.lds_bytes,
         integrated: device.integrated,
     });
-    Found {
+    DriverProbe {
         libraries: libraries.collect(),
         driver_version: report.driver_version,
         devices: devices.collect(),

@@ -20,14 +20,14 @@ pub struct Hipdnn {
     pub driver: String,
     /// What was found.
     #[serde(flatten)]
-    pub found: Found,
+    pub found: HipdnnProbe,
     /// The compiler that one of its plugins needs, if any.
     pub iree_compile: Option<IreeCompile>,
 }
 
 /// The findings of a child process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct HipdnnProbe {
     /// The file, if it was loaded.
     pub path: Option<String>,
     /// Its version.
@@ -72,7 +72,7 @@ pub fn collect(asker: &Asker, drivers: &[Driver], environment: &Environment) -> 
 }
 
 /// Our library beside the command, unless the user names one.
-fn ours(asker: &Asker, name: &str, question: impl Fn(Option<PathBuf>) -> Question) -> Found {
+fn ours(asker: &Asker, name: &str, question: impl Fn(Option<PathBuf>) -> Question) -> HipdnnProbe {
     let file = library_file(name);
     let places: Vec<PathBuf> = asker.own_folders().into_iter().map(|folder| folder.join(&file)).collect();
     let there = places.iter().find(|file| file.is_file());
@@ -81,16 +81,16 @@ fn ours(asker: &Asker, name: &str, question: impl Fn(Option<PathBuf>) -> Questio
     }
     let attempt = |file: PathBuf| Attempt { name: file.display().to_string(), reason: "no such file".into() };
     let attempts = places.into_iter().map(attempt).collect();
-    Found { attempts, error: Some(format!("{file} is not installed")), ..Found::default() }
+    HipdnnProbe { attempts, error: Some(format!("{file} is not installed")), ..HipdnnProbe::default() }
 }
 
-fn ask(asker: &Asker, question: &Question) -> Found {
-    let answer = asker.ask::<Found>(question);
-    answer.value.unwrap_or(Found { error: answer.detail, ..Found::default() })
+fn ask(asker: &Asker, question: &Question) -> HipdnnProbe {
+    let answer = asker.ask::<HipdnnProbe>(question);
+    answer.value.unwrap_or(HipdnnProbe { error: answer.detail, ..HipdnnProbe::default() })
 }
 
 /// Opens the library of a driver in this process. `file` is AMD's HIP runtime, or our library.
-pub fn probe(kind: DriverKind, file: Option<&Path>) -> Found {
+pub fn probe(kind: DriverKind, file: Option<&Path>) -> HipdnnProbe {
     let file = file.map(Path::to_owned);
     let search = match kind {
         DriverKind::Amd => Search { hip_runtime: file, ..Search::default() },
@@ -98,12 +98,12 @@ pub fn probe(kind: DriverKind, file: Option<&Path>) -> Found {
     };
     match Loaded::open(&search) {
         Ok(library) => inside(library),
-        Err(LoadError::NotFound { tried }) => Found {
+        Err(LoadError::NotFound { tried }) => HipdnnProbe {
             attempts: tried.into_iter().map(attempt).collect(),
             error: Some("no hipDNN backend library was found".into()),
-            ..Found::default()
+            ..HipdnnProbe::default()
         },
-        Err(error) => Found { error: Some(error.to_string()), ..Found::default() },
+        Err(error) => HipdnnProbe { error: Some(error.to_string()), ..HipdnnProbe::default() },
     }
 }
 
@@ -111,11 +111,11 @@ fn attempt(attempt: hipdnn::Attempt) -> Attempt {
     Attempt { name: attempt.file.display().to_string(), reason: attempt.reason }
 }
 
-fn inside(library: Loaded) -> Found {
-    let mut found = Found {
+fn inside(library: Loaded) -> HipdnnProbe {
+    let mut found = HipdnnProbe {
         path: Some(library.file().display().to_string()),
         version: Some(library.version().to_owned()),
-        ..Found::default()
+        ..HipdnnProbe::default()
     };
     if let Err(error) = list(library, &mut found) {
         found.error = Some(error.to_string());
@@ -124,7 +124,7 @@ fn inside(library: Loaded) -> Found {
 }
 
 /// Lists engines and plugins. It is not an error if the library is too old to list them.
-fn list(library: Loaded, found: &mut Found) -> hipdnn::Result<()> {
+fn list(library: Loaded, found: &mut HipdnnProbe) -> hipdnn::Result<()> {
     let handle = Handle::new(Arc::new(library))?;
     let engine = |info: hipdnn::EngineInfo| Engine { name: info.name, plugin: info.plugin, version: info.version };
     let unless_too_old = |error: hipdnn::Error| if error.is_not_supported() { Ok(()) } else { Err(error) };
@@ -146,17 +146,17 @@ pub(in crate::doctor) mod tests {
     /// A working library, and one that is not installed.
     pub fn hipdnn() -> Vec<Hipdnn> {
         let engine = Engine { name: "MIOPEN_ENGINE".into(), plugin: "miopen".into(), version: "1.2.3".into() };
-        let there = Found {
+        let there = HipdnnProbe {
             path: Some("/opt/rocm/lib/libhipdnn_backend.so".into()),
             version: Some("0.4.0.abc".into()),
             engines: vec![engine],
             plugins: vec!["/opt/rocm/lib/hipdnn_plugins/engines/libmiopen_plugin.so".into()],
-            ..Found::default()
+            ..HipdnnProbe::default()
         };
-        let absent = Found {
+        let absent = HipdnnProbe {
             attempts: vec![Attempt { name: "/lib/libhipdnn_host.so".into(), reason: "no such file".into() }],
             error: Some("libhipdnn_host.so is not installed".into()),
-            ..Found::default()
+            ..HipdnnProbe::default()
         };
         let iree_compile = IreeCompile { needed_by: "libfusilli_plugin.so".into(), path: None };
         vec![
@@ -167,7 +167,7 @@ pub(in crate::doctor) mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn a_file_that_is_no_library_is_told_with_the_loaders_words() {
+    fn a_file_that_is_not_a_library_is_reported_with_the_loaders_message() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("libhipdnn_host.so");
         std::fs::write(&file, "not a library").unwrap();

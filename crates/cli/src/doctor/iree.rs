@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::environment::Environment;
-use super::hipdnn::Found;
+use super::hipdnn::HipdnnProbe;
 
 /// Names the program, for the plugin and for this command.
 const VARIABLE: &str = "FUSILLI_EXTERNAL_IREE_COMPILE";
@@ -18,7 +18,7 @@ pub struct IreeCompile {
 }
 
 /// Searches for the program if a plugin of the library needs it: Fusilli, which is built on IREE.
-pub fn collect(hipdnn: &Found, environment: &Environment) -> Option<IreeCompile> {
+pub fn collect(hipdnn: &HipdnnProbe, environment: &Environment) -> Option<IreeCompile> {
     let engines = hipdnn.engines.iter().map(|engine| engine.name.as_str());
     let plugins = hipdnn.plugins.iter().map(|file| file.rsplit('/').next().unwrap_or(file));
     let needs_it = |name: &&str| {
@@ -39,17 +39,17 @@ mod tests {
     use super::*;
     use crate::doctor::hipdnn::Engine;
 
-    fn found(engine: &str, plugin: &str) -> Found {
+    fn found(engine: &str, plugin: &str) -> HipdnnProbe {
         let engine = Engine { name: engine.into(), plugin: "p".into(), version: "1".into() };
-        Found { engines: vec![engine], plugins: vec![plugin.into()], ..Found::default() }
+        HipdnnProbe { engines: vec![engine], plugins: vec![plugin.into()], ..HipdnnProbe::default() }
     }
 
     #[test]
     fn it_matters_only_where_a_plugin_needs_it() {
         let nowhere = Environment::default();
-        assert_eq!(collect(&Found::default(), &nowhere), None);
+        assert_eq!(collect(&HipdnnProbe::default(), &nowhere), None);
         assert_eq!(collect(&found("MIOPEN_ENGINE", "/fusilli/libmiopen_plugin.so"), &nowhere), None);
-        let by = |found: &Found| collect(found, &nowhere).map(|iree| (iree.needed_by, iree.path));
+        let by = |found: &HipdnnProbe| collect(found, &nowhere).map(|iree| (iree.needed_by, iree.path));
         assert_eq!(by(&found("FUSILLI_ENGINE", "/e/plugin.so")), Some(("FUSILLI_ENGINE".into(), None)));
         let plugin = found("OTHER", "/e/libfusilli_plugin.so");
         assert_eq!(by(&plugin), Some(("libfusilli_plugin.so".into(), None)));

@@ -32,7 +32,7 @@ pub struct Library {
 
 /// The findings of a child process about one library.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct RocmProbe {
     path: Option<String>,
     attempts: Vec<Attempt>,
 }
@@ -45,7 +45,7 @@ pub fn collect(asker: &Asker, drivers: &[Driver], hipdnn: &[Hipdnn]) -> Vec<Libr
         hipdnn.iter().find(|library| library.driver == "amd").and_then(|library| library.found.path.clone());
     let hip = of_driver("runtime");
     let question = Question::Rocm { library: MIGRAPHX.name.to_owned(), hip: hip.as_ref().map(PathBuf::from) };
-    let answer = asker.ask::<Found>(&question);
+    let answer = asker.ask::<RocmProbe>(&question);
     let migraphx = answer.value.unwrap_or_default();
     let found = [
         (HIP.name, hip.clone(), Vec::new(), None),
@@ -72,7 +72,7 @@ fn real(file: &str) -> PathBuf {
 ///
 /// # Errors
 /// When ROCm has no such library.
-pub fn probe(name: &str, hip: Option<&Path>) -> Result<Found> {
+pub fn probe(name: &str, hip: Option<&Path>) -> Result<RocmProbe> {
     let library = LIBRARIES.into_iter().find(|library| library.name == name);
     let library = library.with_context(|| format!("ROCm has no library called {name:?}"))?;
     let has_anchor = |opened: dylib::Library| opened.has(library.anchor).then_some(()).ok_or(vec![library.anchor]);
@@ -82,7 +82,7 @@ pub fn probe(name: &str, hip: Option<&Path>) -> Result<Found> {
         Err(failed) => (None, failed.attempts),
     };
     let attempt = |attempt: dylib::Attempt| Attempt { name: attempt.name, reason: attempt.reason };
-    Ok(Found { path, attempts: attempts.into_iter().map(attempt).collect() })
+    Ok(RocmProbe { path, attempts: attempts.into_iter().map(attempt).collect() })
 }
 
 #[cfg(test)]

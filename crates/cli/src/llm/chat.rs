@@ -10,7 +10,7 @@ use textgen::{Answer, Canceller, ChatTemplate, Conversation, TextFinish, TextSte
 use crate::failure;
 use crate::terminal::{note, write};
 
-use super::lines::{Entered, Lines};
+use super::lines::{Lines, UserInput};
 use super::{FolderArguments, LimitArguments, Opening, SamplingArguments, open};
 
 const HELP: &str = "\
@@ -128,16 +128,16 @@ impl Chat {
         let mut lines = Lines::new()?;
         loop {
             let line = match lines.next()? {
-                Entered::Line(line) => line,
-                Entered::Interrupted => {
+                UserInput::Line(line) => line,
+                UserInput::Interrupted => {
                     note("note", HOW_TO_END);
                     continue;
                 }
-                Entered::Unreadable => {
+                UserInput::Unreadable => {
                     note("note", "what was typed up to here is not UTF-8, and was not sent");
                     continue;
                 }
-                Entered::End => return Ok(()),
+                UserInput::End => return Ok(()),
             };
             match line.trim() {
                 "" => {}

@@ -23,7 +23,7 @@ pub enum Lines {
 
 /// The user's input.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Entered {
+pub enum UserInput {
     Line(String),
     /// Ctrl-C; nothing was sent.
     Interrupted,
@@ -55,14 +55,16 @@ impl Lines {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn next(&mut self) -> Result<Entered> {
+    pub fn next(&mut self) -> Result<UserInput> {
         const FAILED: &str = "stdin could not be read";
         match self {
             Self::Edited(editor) => match editor.readline(PROMPT) {
-                Ok(line) => Ok(Entered::Line(line)),
-                Err(ReadlineError::Interrupted) => Ok(Entered::Interrupted),
-                Err(ReadlineError::Eof) => Ok(Entered::End),
-                Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => Ok(Entered::Unreadable),
+                Ok(line) => Ok(UserInput::Line(line)),
+                Err(ReadlineError::Interrupted) => Ok(UserInput::Interrupted),
+                Err(ReadlineError::Eof) => Ok(UserInput::End),
+                Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                    Ok(UserInput::Unreadable)
+                }
                 Err(error) => Err(error).context(FAILED),
             },
             Self::Plain { prompts } => {
@@ -72,9 +74,9 @@ impl Lines {
                 }
                 let mut line = Vec::new();
                 match io::stdin().lock().read_until(b'\n', &mut line).context(FAILED)? {
-                    0 => Ok(Entered::End),
+                    0 => Ok(UserInput::End),
                     // One invalid byte is no reason to stop: the model sees a replacement character.
-                    _ => Ok(Entered::Line(String::from_utf8_lossy(&line).into_owned())),
+                    _ => Ok(UserInput::Line(String::from_utf8_lossy(&line).into_owned())),
                 }
             }
         }

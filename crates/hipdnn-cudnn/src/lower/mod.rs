@@ -19,7 +19,7 @@ use hipdnn::sys::{AttributeName as H, AttributeType, DescriptorType};
 use hipdnn_abi::{Descriptor, Value, uid_of};
 
 use crate::descriptor::Setting;
-use crate::graph::{Graph, Home, Operation, Scalar, View};
+use crate::graph::{Graph, Operation, Scalar, Storage, View};
 use crate::sys::{AttributeName as A, DataType, PointwiseMode};
 use crate::translate;
 
@@ -159,12 +159,12 @@ impl Lowering {
         let code = hipdnn::sys::DataType(tensor.number(H::TENSOR_DATA_TYPE).unwrap_or(-1));
         let mut data_type = translate::data_type(code).ok_or_else(|| format!("cuDNN has no {code} (tensor {uid})"))?;
         let home = match tensor.value(H::TENSOR_VALUE_EXT) {
-            Some(Value::Bytes(bytes)) => Home::Value(Scalar::new(&bytes)),
-            _ if tensor.flag(H::TENSOR_IS_VIRTUAL) => Home::Inside,
-            _ if tensor.flag(H::TENSOR_IS_RUNTIME_PASS_BY_VALUE_EXT) => Home::Host,
-            _ => Home::Device,
+            Some(Value::Bytes(bytes)) => Storage::Value(Scalar::new(&bytes)),
+            _ if tensor.flag(H::TENSOR_IS_VIRTUAL) => Storage::Inside,
+            _ if tensor.flag(H::TENSOR_IS_RUNTIME_PASS_BY_VALUE_EXT) => Storage::Host,
+            _ => Storage::Device,
         };
-        let is_boolean = home != Home::Inside && data_type == DataType::BOOLEAN;
+        let is_boolean = home != Storage::Inside && data_type == DataType::BOOLEAN;
         if is_boolean {
             // In memory, cuDNN's booleans are bits and hipDNN's are bytes.
             data_type = DataType::UINT8;
@@ -202,7 +202,7 @@ impl Lowering {
 
     fn scalar(&mut self, data_type: DataType, value: Scalar) -> View {
         let view = View { tensor: 0, dims: vec![1; self.rank], strides: vec![1; self.rank] };
-        self.graph.add(None, Home::Value(value), data_type, view)
+        self.graph.add(None, Storage::Value(value), data_type, view)
     }
 
     fn data_type(&self, view: &View) -> DataType {

@@ -4,7 +4,7 @@ use hipdnn::{Attention, TensorId};
 
 use super::graph;
 use super::slopes::{near, nudged};
-use crate::bench::{Answer, Bench, Want};
+use crate::bench::{Answer, Bench, ExpectedOutput};
 use crate::data::{Data, assert_close, flat, indices};
 use crate::draw::Draw;
 use crate::element::Element;
@@ -155,7 +155,7 @@ impl Case {
         let mut graph = graph(element);
         let (what, qkv, inputs) = self.describe(&mut graph);
         let (o, sums) = graph.attention_training(what, qkv);
-        let wants = [Want::arranged(o, element, draw), Want::new(sums, kept)];
+        let wants = [ExpectedOutput::arranged(o, element, draw), ExpectedOutput::new(sums, kept)];
         let found = bench.run_for(&mut graph, &inputs, &wants)?;
         let wanted = self.attended();
         assert_close(&found[0], &wanted.o, element)?;
@@ -175,7 +175,7 @@ impl Case {
         let [oi, si, di] = [&o, &sums, &d_o].map(|data| graph.tensor(data.tensor()));
         inputs.extend([(oi, &o), (si, &sums), (di, &d_o)]);
         let gradients = graph.attention_backward(what, qkv, [oi, si], di);
-        let wants = gradients.map(|id| Want::arranged(id, element, draw));
+        let wants = gradients.map(|id| ExpectedOutput::arranged(id, element, draw));
         let found = bench.run_for(&mut graph, &inputs, &wants)?;
         let mask = self.mask.as_ref().map_or(&[][..], |mask| &mask.values);
         let loss = |q: &[f64], k: &[f64], v: &[f64]| -> f64 {

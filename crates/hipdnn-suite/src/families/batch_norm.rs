@@ -4,7 +4,7 @@ use hipdnn::{BatchNormStatistics, RunningStatistics};
 
 use super::slopes::{near, nudged};
 use super::{EPSILON, epsilon, graph, scalar};
-use crate::bench::{Answer, Bench, Want};
+use crate::bench::{Answer, Bench, ExpectedOutput};
 use crate::data::{Data, assert_close, indices};
 use crate::draw::Draw;
 use crate::element::Element;
@@ -126,7 +126,11 @@ pub fn backward(bench: &Bench, draw: &mut Draw) -> Answer {
     let [dyi, xi, si, mi, ii] = data.map(|data| graph.tensor(data.tensor()));
     let [dx, dscale, dbias] = graph.batch_norm_backward([dyi, xi, si], Some([mi, ii]));
     let inputs: Vec<_> = [dyi, xi, si, mi, ii].into_iter().zip(data).collect();
-    let wants = [Want::arranged(dx, element, draw), Want::new(dscale, kept), Want::new(dbias, kept)];
+    let wants = [
+        ExpectedOutput::arranged(dx, element, draw),
+        ExpectedOutput::new(dscale, kept),
+        ExpectedOutput::new(dbias, kept),
+    ];
     let found = bench.run_for(&mut graph, &inputs, &wants)?;
     let loss = |x: &[f64], scale: &[f64], bias: &[f64]| -> f64 {
         let (means, variances) = case.statistics_of(x);

@@ -3,7 +3,7 @@
 use hipdnn::sys::{DataType, PointwiseMode as M};
 use hipdnn::{Graph, Tensor};
 
-use crate::bench::{Answer, Bench, Failure, Want};
+use crate::bench::{Answer, Bench, ExpectedOutput, Failure};
 use crate::data::{Data, assert_close, indices};
 use crate::draw::Draw;
 use crate::element::Element;
@@ -43,7 +43,7 @@ pub fn quantize(bench: &Bench, draw: &mut Draw) -> Answer {
     let mut graph = Graph::new(element.code(), DataType::FLOAT);
     let xi = graph.tensor(x.tensor());
     let [y, scale] = graph.block_scale_quantize(xi, [small.code(), scaled_by.code()], block as i32, Some(axis as i64));
-    let wants = [Want::arranged(y, small, draw), Want::arranged(scale, scaled_by, draw)];
+    let wants = [ExpectedOutput::arranged(y, small, draw), ExpectedOutput::arranged(scale, scaled_by, draw)];
     let found = bench.run_for(&mut graph, &[(xi, &x)], &wants)?;
     let mut counts = dims.clone();
     counts[axis] /= block;
@@ -80,7 +80,7 @@ pub fn dequantize(bench: &Bench, draw: &mut Draw) -> Answer {
     let mut graph = Graph::new(element.code(), DataType::FLOAT);
     let [xi, si] = [&x, &scale].map(|data| graph.tensor(data.tensor()));
     let y = graph.block_scale_dequantize(xi, si, &[block as i32]);
-    let want = Want::arranged(y, element, draw);
+    let want = ExpectedOutput::arranged(y, element, draw);
     let found = bench.run_for(&mut graph, &[(xi, &x), (si, &scale)], &[want])?;
     let one = |index: &Vec<i64>| x.at(index) * scale.at(&scale_of(index, axis, block));
     let wanted: Vec<f64> = indices(&dims).iter().map(one).collect();
@@ -137,7 +137,7 @@ pub fn conversion(bench: &Bench, draw: &mut Draw) -> Answer {
     let mut graph = Graph::new(from.code(), compute);
     let xi = graph.tensor(x.tensor());
     let y = graph.pointwise(M::IDENTITY, &[xi]);
-    let want = Want::arranged(y, to, draw);
+    let want = ExpectedOutput::arranged(y, to, draw);
     let found = bench.run_for(&mut graph, &[(xi, &x)], &[want])?;
     let least = f64::from(f32::MIN_POSITIVE);
     let wanted: Vec<f64> =

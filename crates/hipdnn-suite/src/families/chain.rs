@@ -4,7 +4,7 @@ use hipdnn::Pointwise;
 use hipdnn::sys::{PointwiseMode as M, ReduceOp};
 
 use super::{graph, scalar};
-use crate::bench::{Answer, Bench, Want};
+use crate::bench::{Answer, Bench, ExpectedOutput};
 use crate::data::{Data, assert_close, indices};
 use crate::draw::Draw;
 use crate::element::Element;
@@ -46,7 +46,7 @@ pub fn attention(bench: &Bench, draw: &mut Draw) -> Answer {
     let sum = graph.reduction(ReduceOp::ADD, exp, &one);
     let weights = graph.pointwise(M::DIV, &[exp, sum]);
     let made = graph.matmul(weights, vi);
-    let want = Want::arranged(made, element, draw);
+    let want = ExpectedOutput::arranged(made, element, draw);
     let found = bench.run_for(&mut graph, &[(qi, &q), (ki, &k), (vi, &v), (mi, &mask)], &[want])?;
 
     let score = |batch: i64, head: i64, row: i64, column: i64| {

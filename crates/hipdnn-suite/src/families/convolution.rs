@@ -4,7 +4,7 @@ use hipdnn::sys::{ConvolutionMode, DataType, PointwiseMode as M};
 use hipdnn::{Convolution, Graph};
 
 use super::graph;
-use crate::bench::{Answer, Bench, Want};
+use crate::bench::{Answer, Bench, ExpectedOutput};
 use crate::data::{Data, assert_close, flat, indices};
 use crate::draw::Draw;
 use crate::element::Element;
@@ -81,7 +81,7 @@ pub fn forward(bench: &Bench, draw: &mut Draw) -> Answer {
     let y = graph.convolution(xi, wi, case.parameters.clone());
     let sum = graph.pointwise(M::ADD, &[y, bi]);
     let relu = graph.pointwise(M::RELU_FWD, &[sum]);
-    let want = Want::arranged(relu, case.element, draw);
+    let want = ExpectedOutput::arranged(relu, case.element, draw);
     let found = bench.run_for(&mut graph, &[(xi, &x), (wi, &w), (bi, &b)], &[want])?;
     let mut wanted: Vec<f64> = indices(&case.y).iter().map(|index| b.values[index[1] as usize]).collect();
     case.each_product(|out, from, tap| wanted[flat(&case.y, out)] += x.at(from) * w.at(tap));
@@ -95,7 +95,7 @@ pub fn to_data(bench: &Bench, draw: &mut Draw) -> Answer {
     let mut graph = graph(case.element);
     let [dyi, wi] = [&dy, &w].map(|data| graph.tensor(data.tensor()));
     let dx = graph.convolution_to_data(dyi, wi, &case.x, case.parameters.clone());
-    let want = Want::arranged(dx, case.element, draw);
+    let want = ExpectedOutput::arranged(dx, case.element, draw);
     let found = bench.run_for(&mut graph, &[(dyi, &dy), (wi, &w)], &[want])?;
     let mut wanted = vec![0.0; case.x.iter().product::<i64>() as usize];
     case.each_product(|out, from, tap| wanted[flat(&case.x, from)] += dy.at(out) * w.at(tap));
@@ -108,7 +108,7 @@ pub fn to_filter(bench: &Bench, draw: &mut Draw) -> Answer {
     let mut graph = graph(case.element);
     let [xi, dyi] = [&x, &dy].map(|data| graph.tensor(data.tensor()));
     let dw = graph.convolution_to_filter(xi, dyi, &case.w, case.parameters.clone());
-    let want = Want::arranged(dw, case.element, draw);
+    let want = ExpectedOutput::arranged(dw, case.element, draw);
     let found = bench.run_for(&mut graph, &[(xi, &x), (dyi, &dy)], &[want])?;
     let mut wanted = vec![0.0; case.w.iter().product::<i64>() as usize];
     case.each_product(|out, from, tap| wanted[flat(&case.w, tap)] += dy.at(out) * x.at(from));
@@ -128,7 +128,7 @@ pub fn with_bias_and_residual(bench: &Bench, draw: &mut Draw) -> Answer {
     let biased = graph.pointwise(M::ADD, &[y, bi]);
     let sum = graph.pointwise(M::ADD, &[biased, si]);
     let relu = graph.pointwise(M::RELU_FWD, &[sum]);
-    let want = Want::arranged(relu, case.element, draw);
+    let want = ExpectedOutput::arranged(relu, case.element, draw);
     let found = bench.run_for(&mut graph, &[(xi, &x), (wi, &w), (bi, &b), (si, &shortcut)], &[want])?;
     let shifted = indices(&case.y).into_iter().zip(&shortcut.values);
     let mut wanted: Vec<f64> = shifted.map(|(index, value)| value + b.values[index[1] as usize]).collect();
@@ -146,7 +146,7 @@ pub fn with_residual(bench: &Bench, draw: &mut Draw) -> Answer {
     let y = graph.convolution(xi, wi, case.parameters.clone());
     let sum = graph.pointwise(M::ADD, &[y, si]);
     let swish = graph.pointwise(M::SWISH_FWD, &[sum]);
-    let want = Want::arranged(swish, case.element, draw);
+    let want = ExpectedOutput::arranged(swish, case.element, draw);
     let found = bench.run_for(&mut graph, &[(xi, &x), (wi, &w), (si, &shortcut)], &[want])?;
     let mut wanted = shortcut.values.clone();
     case.each_product(|out, from, tap| wanted[flat(&case.y, out)] += x.at(from) * w.at(tap));
@@ -162,7 +162,7 @@ pub fn of_bytes(bench: &Bench, draw: &mut Draw) -> Answer {
     let mut graph = Graph::new(DataType::INT8, DataType::INT32);
     let [xi, wi] = [&x, &w].map(|data| graph.tensor(data.tensor()));
     let y = graph.convolution(xi, wi, case.parameters.clone());
-    let want = Want::arranged(y, Element::I32, draw);
+    let want = ExpectedOutput::arranged(y, Element::I32, draw);
     let found = bench.run_for(&mut graph, &[(xi, &x), (wi, &w)], &[want])?;
     let mut wanted = vec![0.0; case.y.iter().product::<i64>() as usize];
     case.each_product(|out, from, tap| wanted[flat(&case.y, out)] += x.at(from) * w.at(tap));

@@ -4,7 +4,7 @@ use hipdnn::sys::{DataType, PointwiseMode as M};
 use hipdnn::{Graph, MoeGroupedMatmul};
 
 use super::graph;
-use crate::bench::{Answer, Bench, Want};
+use crate::bench::{Answer, Bench, ExpectedOutput};
 use crate::data::{Data, assert_close, indices};
 use crate::draw::Draw;
 use crate::element::Element;
@@ -49,7 +49,7 @@ pub fn product(bench: &Bench, draw: &mut Draw) -> Answer {
     let mut graph = graph(element);
     let [ai, bi] = [&a, &b].map(|data| graph.tensor(data.tensor()));
     let c = graph.matmul(ai, bi);
-    let want = Want::arranged(c, element, draw);
+    let want = ExpectedOutput::arranged(c, element, draw);
     let found = bench.run_for(&mut graph, &[(ai, &a), (bi, &b)], &[want])?;
     assert_close(&found[0], &case.product(&a, &b), element)
 }
@@ -67,7 +67,7 @@ pub fn with_bias(bench: &Bench, draw: &mut Draw) -> Answer {
     let c = graph.matmul(ai, bi);
     let sum = graph.pointwise(M::ADD, &[c, oi]);
     let made = graph.pointwise(M::SIGMOID_FWD, &[sum]);
-    let want = Want::new(made, element);
+    let want = ExpectedOutput::new(made, element);
     let found = bench.run_for(&mut graph, &[(ai, &a), (bi, &b), (oi, &bias)], &[want])?;
     let width = bias.values.len();
     let shifted = case.product(&a, &b).into_iter().enumerate().map(|(at, value)| value + bias.values[at % width]);

@@ -4,7 +4,7 @@ use hipdnn::sys::{DataType, PointwiseMode as M};
 use hipdnn::{Graph, Pointwise};
 
 use super::graph;
-use crate::bench::{Answer, Bench, Want};
+use crate::bench::{Answer, Bench, ExpectedOutput};
 use crate::data::{Data, assert_close, indices};
 use crate::draw::Draw;
 use crate::element::Element;
@@ -113,7 +113,7 @@ pub fn shapes(bench: &Bench, draw: &mut Draw) -> Answer {
     let ids: Vec<_> = data[..mode.inputs().unwrap_or(1)].iter().map(|data| graph.tensor(data.tensor())).collect();
     let made = graph.pointwise(mode, &ids);
     let inputs: Vec<_> = ids.iter().copied().zip(data).collect();
-    let want = Want::arranged(made, element, draw);
+    let want = ExpectedOutput::arranged(made, element, draw);
     let found = bench.run_for(&mut graph, &inputs, &[want])?;
     let wanted = |index: &Vec<i64>| {
         let at: Vec<i64> = index.iter().zip(&other).map(|(at, extent)| *at.min(&(extent - 1))).collect();
@@ -153,11 +153,11 @@ pub fn chain(bench: &Bench, draw: &mut Draw) -> Answer {
         ids.push(id);
         values.push(made);
         if at + 1 == count || draw.flag() {
-            wants.push((Want::arranged(id, element, draw), values.len() - 1));
+            wants.push((ExpectedOutput::arranged(id, element, draw), values.len() - 1));
         }
     }
     // Tensors that no operation reads are not part of the graph.
-    let asked: Vec<Want> = wants.iter().map(|(want, _)| *want).collect();
+    let asked: Vec<ExpectedOutput> = wants.iter().map(|(want, _)| *want).collect();
     let found = bench.run_for(&mut graph, &inputs, &asked)?;
     wants.iter().zip(&found).try_for_each(|((_, at), found)| assert_close(found, &values[*at], element))
 }

@@ -4,7 +4,7 @@ use hipdnn::Resample;
 use hipdnn::sys::ResampleMode;
 
 use super::graph;
-use crate::bench::{Answer, Bench, Failure, Want};
+use crate::bench::{Answer, Bench, ExpectedOutput, Failure};
 use crate::data::{Data, assert_close, flat, indices};
 use crate::draw::Draw;
 use crate::element::Element;
@@ -65,7 +65,7 @@ pub fn forward(bench: &Bench, draw: &mut Draw) -> Answer {
     let mut graph = graph(case.element);
     let xi = graph.tensor(x.tensor());
     let y = graph.resample(case.what.clone(), xi);
-    let want = Want::arranged(y, case.element, draw);
+    let want = ExpectedOutput::arranged(y, case.element, draw);
     let found = bench.run_for(&mut graph, &[(xi, &x)], &[want])?;
     let pooled = |index: &Vec<i64>| {
         let values: Vec<f64> = case.window_of(index).iter().map(|place| x.at(place)).collect();
@@ -110,7 +110,7 @@ pub fn places(bench: &Bench, draw: &mut Draw) -> Answer {
     let mut forward = graph(case.element);
     let xi = forward.tensor(x.tensor());
     let (y, places) = forward.resample_with_index(case.what.clone(), xi, index.code());
-    let wants = [Want::new(y, case.element), Want::arranged(places, index, draw)];
+    let wants = [ExpectedOutput::new(y, case.element), ExpectedOutput::arranged(places, index, draw)];
     let found = bench.run_for(&mut forward, &[(xi, &x)], &wants)?;
     let mut sources = Vec::new();
     for (at, out) in indices(&case.pooled).iter().enumerate() {
@@ -132,7 +132,7 @@ pub fn places(bench: &Bench, draw: &mut Draw) -> Answer {
     let mut backward = graph(case.element);
     let [dyi, pi] = [&dy, &places].map(|data| backward.tensor(data.tensor()));
     let dx = backward.resample_backward(case.what.clone(), dyi, Some(pi), &case.dims);
-    let want = Want::arranged(dx, case.element, draw);
+    let want = ExpectedOutput::arranged(dx, case.element, draw);
     let found = bench.run_for(&mut backward, &[(dyi, &dy), (pi, &places)], &[want])?;
     let mut wanted = vec![0.0; x.values.len()];
     for (out, source) in indices(&case.pooled).iter().zip(&sources) {

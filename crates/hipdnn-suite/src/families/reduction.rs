@@ -3,7 +3,7 @@
 use hipdnn::sys::ReduceOp;
 
 use super::graph;
-use crate::bench::{Answer, Bench, Want};
+use crate::bench::{Answer, Bench, ExpectedOutput};
 use crate::data::{Data, assert_close, indices};
 use crate::draw::Draw;
 use crate::element::Element;
@@ -21,7 +21,7 @@ pub fn reduction(bench: &Bench, draw: &mut Draw) -> Answer {
     let mut graph = graph(element);
     let xi = graph.tensor(x.tensor());
     let y = graph.reduction(what, xi, &to);
-    let want = Want::arranged(y, element, draw);
+    let want = ExpectedOutput::arranged(y, element, draw);
     let found = bench.run_for(&mut graph, &[(xi, &x)], &[want])?;
     let reduced = |place: &Vec<i64>| {
         let belongs = |index: &&Vec<i64>| {

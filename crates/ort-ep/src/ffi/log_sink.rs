@@ -26,7 +26,7 @@ pub struct LogVariable {
 
 /// The settings of the two variables.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct LogSettings {
     /// The level; `None` if logging is off.
     pub level: Option<Level>,
     /// The file to open.
@@ -35,7 +35,7 @@ pub(super) struct Asked {
     pub problem: Option<String>,
 }
 
-impl Asked {
+impl LogSettings {
     /// Reads the process's environment variables.
     pub fn of(variable: LogVariable) -> Self {
         Self::read(variable.name, |name| env::var_os(name).filter(|value| !value.is_empty()))
@@ -183,9 +183,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_follows_the_two_variables() {
+    fn the_two_variables_select_the_log() {
         let read = |level: &str, file: &str| {
-            let asked = Asked::read("LOG", |name| {
+            let asked = LogSettings::read("LOG", |name| {
                 let value = if name == "LOG" { level } else { file };
                 Some(value.into()).filter(|value: &OsString| !value.is_empty())
             });

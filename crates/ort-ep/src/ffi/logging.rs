@@ -16,7 +16,7 @@ use std::{
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use ort_ep_sys as sys;
 
-use super::log_sink::{self, Asked, LogVariable};
+use super::log_sink::{self, LogSettings, LogVariable};
 use crate::{Runtime, ffi::runtime::c_string};
 
 /// A logger of the runtime and the lowest severity it shows.
@@ -128,7 +128,7 @@ pub(crate) fn install(variable: Option<LogVariable>) {
     let _ = log::set_logger(&ToOrt);
     log::set_max_level(LevelFilter::Trace);
     let Some(variable) = variable else { return };
-    let asked = Asked::of(variable);
+    let asked = LogSettings::of(variable);
     ASKED_SEVERITY.store(asked.level.map_or(i32::MAX, severity_of), Ordering::Relaxed);
     let opened = log_sink::open(asked.file.as_ref());
     if !variable.reports {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::doctor::cache::Cache;
-use crate::doctor::drivers::{self, Device, Found};
+use crate::doctor::drivers::{self, Device, DriverProbe};
 use crate::doctor::environment::Settings;
 use crate::doctor::kernel::PciGpu;
 use crate::doctor::onnxruntime::Search;
@@ -23,7 +23,7 @@ fn driver(kind: &str, name: &str, arch: &str) -> Driver {
         integrated: false,
     };
     let libraries = vec![library("runtime", "/opt/rocm/lib/libamdhip64.so.7")];
-    let found = Found { libraries, driver_version: Some(7), devices: vec![device], no_device_reason: None };
+    let found = DriverProbe { libraries, driver_version: Some(7), devices: vec![device], no_device_reason: None };
     Driver { kind: kind.into(), probe: Outcome::Answered, probe_detail: None, found }
 }
 
@@ -152,7 +152,7 @@ fn named_runtime_that_does_not_load_is_the_thing_to_correct() {
 }
 
 #[test]
-fn machine_without_an_amd_gpu_is_told_so_whatever_is_installed() {
+fn a_machine_without_an_amd_gpu_is_reported_whatever_is_installed() {
     let bare = |kernel: &mut Kernel| {
         kernel.gpus.clear();
         kernel.kfd.access = Access::Missing;
@@ -285,7 +285,7 @@ fn driver_that_crashes_or_hangs_is_the_verdict() {
             kind: "amd".into(),
             probe: outcome,
             probe_detail: Some("ended by SIGABRT (signal 6)".into()),
-            found: Found::default(),
+            found: DriverProbe::default(),
         };
         expect(&findings, Code::DriverFailed, "SIGABRT", "rocminfo");
         set(&mut findings, &[("HSA_OVERRIDE_GFX_VERSION", "9.9.9")]);
@@ -359,7 +359,7 @@ fn missing_or_broken_plugin_is_found_out() {
 }
 
 #[test]
-fn host_driver_works_but_is_no_amd_gpu() {
+fn the_host_driver_works_but_is_not_an_amd_gpu() {
     let mut findings = healthy();
     set(&mut findings, &[("AMDGPU_EP_DRIVER", "host")]);
     let summary = "sessions use CPU (host) with ONNX Runtime 1.31.1";
