@@ -40,7 +40,7 @@ def best_cell_is_a_cat(outputs, rerun):
     return f"a cat, {scores[best]:.2f}"
 
 
-def speech_is_told_from_silence(outputs, rerun):
+def speech_differs_from_silence(outputs, rerun):
     speech = float(outputs["output"][0, 0])
     silence = float(rerun({"input": np.zeros((1, 576), np.float32)})["output"][0, 0])
     assert speech > 0.5 and silence < 0.01, f"speech {speech:.3f}, silence {silence:.3f}"
@@ -78,7 +78,7 @@ EXPECTED = {
     "mnist_cnn": digit_is_five,
     "style_candy": picture,
     "fastestdet": best_cell_is_a_cat,
-    "silero_vad": speech_is_told_from_silence,
+    "silero_vad": speech_differs_from_silence,
     "dtln_stage1": mask_in_range,
     "dnsmos": clean_speech,
     "magika_v3": python_source,

@@ -39,7 +39,7 @@ from isolation import words
 import mutations
 from absurd_models import absurd
 from random_graphs import make
-from spoiled_context import Compiled
+from corrupt_context import Compiled
 
 NAME = "AMDGPUExecutionProvider"
 KEPT = ROOT / "target" / "corrupt-models"
@@ -122,7 +122,7 @@ def external_data(rng, bases, folder):
 
 
 def saved_partition(rng, bases, folder):
-    return bases.compiled.spoiled(rng, folder), bases.compiled.feeds()
+    return bases.compiled.corrupted(rng, folder), bases.compiled.feeds()
 
 
 def absurd_numbers(rng, bases, folder):
@@ -285,7 +285,7 @@ def main():
             print(f"{what} --seed {arguments.seed} --first {index} --count 1 ({family}): {note}", flush=True)
     bad, total = sum(counts[what] for what in BAD), counts.total()
     shown = ", ".join(f"{counts[what]} {what}" for what in ("sentence", "runs", "differs", "theirs"))
-    print(f"{total} spoiled models and inputs: {shown}, {bad} bad")
+    print(f"{total} corrupted models and inputs: {shown}, {bad} bad")
     return 1 if bad or not total else 0
 
 

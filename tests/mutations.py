@@ -62,7 +62,7 @@ def attribute(model, rng):
     elif one.type == AttributeProto.STRINGS:
         change_list(one.strings, TEXTS, rng)
     elif one.type == AttributeProto.TENSOR:
-        spoil_tensor(one.t, rng)
+        corrupt_tensor(one.t, rng)
     else:
         return False
     return True
@@ -87,7 +87,7 @@ def change_list(items, values, rng):
         items.extend([rng.choice(values)] * rng.choice([8, 64, 100_000]))
 
 
-def spoil_tensor(tensor, rng):
+def corrupt_tensor(tensor, rng):
     action = rng.random()
     if action < 0.4:
         change_list(tensor.dims, INTS, rng)
@@ -124,7 +124,7 @@ def initializer(model, rng):
     one = pick(rng, (tensor for graph in graphs(model.graph) for tensor in graph.initializer))
     if one is None:
         return False
-    spoil_tensor(one, rng)
+    corrupt_tensor(one, rng)
     return True
 
 

@@ -68,7 +68,7 @@ def test_the_python_module_takes_nothing_from_the_current_folder(name, tools, pl
     check(ended, record_property, f"module-{name}")
 
 
-def test_the_traps_snap(tools, place):
+def test_the_traps_are_triggered(tools, place):
     """The traps work: given a path to it, the evil library leaves its mark."""
     ended = run(place, [tools.command, "generate", place.model, "hello", "--ort", place.evil])
     assert "loaded" in ended.loads, ended.everything()

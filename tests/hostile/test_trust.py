@@ -48,12 +48,12 @@ def test_the_environment_does_not_make_a_folder_trusted_for_the_command(way, too
 
 
 @pytest.mark.parametrize("way", ["generate", "chat", "python", "genai"])
-def test_a_good_folder_runs_without_a_word(way, tools, place):
+def test_a_valid_folder_runs_without_messages(way, tools, place):
     ended = run(place, words_of(tools, place, way), "hello\n/quit\n")
     assert ended.code == 0 and not ended.harm() and not ended.errors, ended.everything()
 
 
-def test_genai_says_what_was_refused_without_being_asked(tools, place):
+def test_genai_shows_refused_options_by_default(tools, place):
     setting(RECORD)(place)
     ended = run(place, words_of(tools, place, "genai"))
     assert "ep.hip.explain_file" in ended.everything(), ended.everything()

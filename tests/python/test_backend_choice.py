@@ -36,7 +36,7 @@ def test_the_folder_has_the_chosen_backends_only():
     assert staged == {f"lib{name}-backend.so" for name in NAMES if name in CHOSEN}
 
 
-def test_devices_are_listed_whatever_backends_there_are():
+def test_devices_are_listed_with_any_set_of_backends():
     with registered() as found:
         assert [device.ep_name for device in found] == [EP]
 
@@ -54,7 +54,7 @@ def test_auto_takes_the_engine_or_leaves_the_model_to_the_cpu_with_one_warning(c
 
 
 @pytest.mark.parametrize("profile", ["llm", "hip", "eager"])
-def test_language_models_run_on_the_engine_or_are_refused_with_a_sentence(profile):
+def test_language_models_run_on_the_engine_or_are_refused_with_a_readable_reason(profile):
     with registered() as found:
         if "hip" in CHOSEN:
             works(session(found, profile=profile, entries={"session.disable_cpu_ep_fallback": "1"}))
@@ -63,7 +63,7 @@ def test_language_models_run_on_the_engine_or_are_refused_with_a_sentence(profil
 
 
 @pytest.mark.parametrize("profile", ["migraphx", "hipgpu"])
-def test_the_library_of_a_profile_is_missed_only_where_it_was_left_out(profile):
+def test_a_profiles_library_is_missing_only_where_it_was_left_out(profile):
     with registered() as found:
         text = error_of(lambda: session(found, profile=profile))
         # If our backend's library is present, the error is about the vendor's library, which is missing.
@@ -73,7 +73,7 @@ def test_the_library_of_a_profile_is_missed_only_where_it_was_left_out(profile):
             refused_because_missing(text, profile)
 
 
-def test_doctor_says_which_backends_are_there():
+def test_doctor_lists_the_backends():
     # On the host device there is no AMD GPU, hence exit code 1.
     told = subprocess.run([COMMAND, "doctor", "--json"], capture_output=True, text=True)
     assert told.returncode == 1, told.stderr

@@ -153,7 +153,7 @@ def dangling_link(folder):
     "make",
     [missing, text_file, empty_file, a_folder, without_exports, dangling_link, *map(cut_to, (0.01, 0.1, 0.5, 0.999))],
 )
-def test_file_that_is_no_backend_is_reported_and_the_next_session_may_find_it_mended(make, folder, capfd):
+def test_a_file_that_is_not_a_backend_is_reported_and_may_be_replaced_for_the_next_session(make, folder, capfd):
     words = make(folder)
     with folder.registered() as found:
         for action in (lambda: session(found, profile="migraphx"), lambda: session(found, profile="3")):
@@ -204,7 +204,7 @@ def test_weakness_20_nothing_is_written_to_stdout_or_the_environment(folder, cap
     assert dict(os.environ) == before
 
 
-def test_deleted_backend_keeps_serving_and_is_missed_after_the_next_registration(folder):
+def test_a_deleted_backend_keeps_working_until_the_next_registration(folder):
     folder.put(example("hooks"))
     with folder.registered() as found:
         first = on_hooks(found)

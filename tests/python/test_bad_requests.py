@@ -118,7 +118,7 @@ def test_the_session_runs_the_next_request_on_our_provider(name, streams, monkey
 
 
 @pytest.mark.environment(AMDGPU_EP_DRIVER="host", AMDGPU_EP_HOST_MEMORY="16M")
-def test_a_full_device_costs_one_request_and_not_the_session():
+def test_a_full_device_fails_one_request_but_not_the_session():
     graph = helper.make_graph(
         [helper.make_node("Neg", ["x"], ["y"], "negate")], "test",
         [helper.make_tensor_value_info("x", FLOAT, ["n"])], [helper.make_tensor_value_info("y", FLOAT, ["n"])],

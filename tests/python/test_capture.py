@@ -47,7 +47,7 @@ def captured(handle):
     hip, stream, graph = driver(), ctypes.c_void_p(handle), ctypes.c_void_p()
     assert hip.hipStreamBeginCapture(stream, RELAXED) == 0
     yield
-    assert hip.hipStreamEndCapture(stream, ctypes.byref(graph)) == 0, "the capture was spoilt"
+    assert hip.hipStreamEndCapture(stream, ctypes.byref(graph)) == 0, "the capture was invalidated"
     assert hip.hipGraphDestroy(graph) == 0
 
 
@@ -259,7 +259,7 @@ def test_a_released_capture_makes_room_for_other_buffers():
 
 @pytest.mark.since("1.26")
 @stream_modes
-def test_memory_of_the_cpu_is_refused_and_the_session_goes_on(streams, monkeypatch):
+def test_cpu_memory_is_refused_and_the_session_stays_usable(streams, monkeypatch):
     monkeypatch.setenv("AMDGPU_EP_HOST_STREAMS", streams)
     with registered() as found:
         capturing = Capturing(found)

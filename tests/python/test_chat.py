@@ -118,7 +118,7 @@ def test_lines_are_edited_and_brought_back():
         assert terminal.end() == 0
 
 
-def test_bytes_that_are_no_text_do_not_end_the_conversation():
+def test_bytes_that_are_not_text_do_not_end_the_conversation():
     with Terminal() as terminal:
         terminal.wait_for(PROMPT)
         terminal.type(b"h\xe9l")

@@ -86,7 +86,7 @@ def test_a_dimension_is_fixed_in_the_compiled_model(tmp_path):
         del session
 
 
-def test_what_cannot_be_compiled_is_said(tmp_path):
+def test_the_log_names_what_cannot_be_compiled(tmp_path):
     source, compiled = tmp_path / "source.onnx", tmp_path / "compiled.onnx"
     source.write_bytes(affine_model())
     assert "there is no folder" in error("compile", source, "-o", tmp_path / "none" / "compiled.onnx")

@@ -18,7 +18,7 @@ def test_loading_without_calling_leaves_nothing_behind():
         ctypes.CDLL(None).dlclose(ctypes.c_void_p(plugin.library._handle))
 
 
-def test_factory_tells_its_name_vendor_and_version():
+def test_the_factory_reports_its_name_vendor_and_version():
     runtime, plugin = Runtime(), Plugin(LIBRARY)
     status, factories, count = plugin.create(NAME, runtime.base)
     runtime.check(status)
@@ -55,7 +55,7 @@ def test_bad_arguments_are_invalid_argument(arguments):
     assert code == INVALID_ARGUMENT and text, (code, text)
 
 
-def test_name_that_is_no_utf8_is_answered():
+def test_a_name_that_is_not_utf8_is_answered():
     runtime, plugin = Runtime(), Plugin(LIBRARY)
     status, factories, count = plugin.create(b"\xff\xfe", runtime.base)
     if status:
@@ -76,7 +76,7 @@ def runtime_that_says(version, newest, runtime):
 
 
 @pytest.mark.parametrize("version", [b"1.23.2", b"1.17.0", b"1.5"])
-def test_runtime_that_is_too_old_is_told_so(version):
+def test_a_runtime_that_is_too_old_is_refused(version):
     runtime, plugin = Runtime(), Plugin(LIBRARY)
     base = runtime_that_says(version, 23, runtime)
     status, factories, _ = plugin.create(NAME, ctypes.byref(base))
@@ -105,7 +105,7 @@ def test_runtime_without_any_api_does_not_crash_us():
     assert not status and count == 0 and not any(factories), "no status can be made without an API"
 
 
-def test_releasing_nothing_does_nothing():
+def test_releasing_null_does_nothing():
     plugin = Plugin(LIBRARY)
     assert not plugin.release(None)
     runtime = Runtime()
@@ -156,7 +156,7 @@ def test_allocator_for_foreign_memory_is_refused(memory):
     runtime.check(plugin.release(factory))
 
 
-def test_session_without_any_device_is_told_so():
+def test_a_session_without_devices_is_refused():
     runtime, plugin = Runtime(), Plugin(LIBRARY)
     _, factories, _ = plugin.create(NAME, runtime.base)
     factory, ep = factories[0], ctypes.c_void_p()

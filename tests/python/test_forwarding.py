@@ -196,7 +196,7 @@ def test_fault_in_any_hook_of_a_backend_is_survived(kind, folder, capfd):
             action(found)
 
 
-def test_fault_while_the_backend_is_loaded_is_told_and_the_next_session_loads_it(folder):
+def test_a_fault_while_the_backend_loads_is_reported_and_the_next_session_loads_it(folder):
     Report(folder.path / "report")
     folder.put(example("hooks"))
     with folder.registered() as found:
@@ -257,7 +257,7 @@ def test_options_reach_the_backend_under_its_own_name(folder):
     assert "ep.migraphx.profile" not in seen
 
 
-def test_compatibility_of_compiled_models_is_asked_of_the_backend_that_made_them(folder):
+def test_compatibility_of_compiled_models_is_decided_by_the_backend_that_made_them(folder):
     answers = native.OrtCompiledModelCompatibility
     folder.put(example("hooks"))
     report = Report(folder.path / "report")

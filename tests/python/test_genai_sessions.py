@@ -124,7 +124,7 @@ def wrong_inputs(prompt, room):
     ]
 
 
-def test_wrong_input_is_a_sentence_and_the_next_generation_is_right():
+def test_wrong_input_gives_a_readable_error_and_the_next_generation_is_right():
     prompt, new = golden()
     with registered() as found:
         decoder = Decoder(found, "nano-fp32")

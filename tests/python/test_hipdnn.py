@@ -135,7 +135,7 @@ def test_missing_library_is_a_warning_and_a_reason(tmp_path, capfd):
         assert reason.startswith("there is no hipDNN: ") and "/no/such/library.so" in reason, (step, reason)
 
 
-def test_library_that_is_no_hipdnn_is_a_warning(tmp_path, monkeypatch, capfd):
+def test_a_library_that_is_not_hipdnn_is_a_warning(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("AMDGPU_EP_HIPDNN_LIBRARY", str(Path(LIBRARY).with_name("libhip-host.so")))
     with registered() as found:
         running = session(found, affine_model(), 2, ep__hip__hipdnn="on")
@@ -195,7 +195,7 @@ def test_hipdnns_log_reaches_the_log_of_the_session_that_shows_it(capfd):
         del loud, second, quiet
 
 
-def test_hipdnn_says_nothing_unless_it_is_told_to(capfd, monkeypatch):
+def test_hipdnn_logs_only_when_enabled(capfd, monkeypatch):
     monkeypatch.delenv("HIPDNN_LOG_LEVEL", raising=False)
     with registered() as found:
         running = session(found, affine_model(), 0, ep__hip__hipdnn="on")
@@ -205,7 +205,7 @@ def test_hipdnn_says_nothing_unless_it_is_told_to(capfd, monkeypatch):
 
 
 @pytest.mark.environment(HIPDNN_LOG_LEVEL="info")
-def test_nobody_is_called_back_once_the_backend_is_unloaded(capfd):
+def test_the_log_callback_is_removed_before_the_backend_is_unloaded(capfd):
     """hipDNN stays in the process, and may continue to log for other users."""
     write = lambda text: ctypes.CDLL(str(Path(LIBRARY).with_name("libhipdnn_host.so"))).hipdnnLoggingCallback_ext(1, text)
     with registered() as found:
@@ -254,7 +254,7 @@ def test_sessions_on_many_threads_share_the_library():
         del running
 
 
-def test_profile_says_who_ran_a_step(tmp_path):
+def test_the_profile_shows_the_backend_of_each_step(tmp_path):
     with registered() as found:
         options = options_for(found[:1])
         options.add_session_config_entry(ENTRY, "on")
@@ -269,7 +269,7 @@ def test_profile_says_who_ran_a_step(tmp_path):
         assert {event["args"]["run_by"] for event in ours} == {HOST, several(2), several(3), "own: softmax"}
 
 
-def test_stages_are_dumped_with_who_runs_them(tmp_path):
+def test_dumped_stages_name_the_backend_of_each_step(tmp_path):
     with registered() as found:
         running = session(found, network(), ep__hip__hipdnn="on", ep__hip__dump_dir=tmp_path)
         running.run(None, {"x": picture()})

@@ -122,7 +122,7 @@ small_device = pytest.mark.environment(AMDGPU_EP_DRIVER="host", AMDGPU_EP_HOST_M
 
 
 @small_device
-def test_full_device_refuses_and_goes_on():
+def test_a_full_device_refuses_and_stays_usable():
     too_much = np.ones(100 << 20, np.uint8)
     with registered():
         for _ in range(3):
@@ -136,7 +136,7 @@ def test_full_device_refuses_and_goes_on():
 
 
 @small_device
-def test_memory_kept_for_reuse_is_given_up_when_another_size_needs_it():
+def test_cached_memory_is_freed_when_another_size_needs_it():
     with registered():
         for mebibytes in (10, 20, 30, 40, 50, 7, 50):
             array = np.full(mebibytes << 20, mebibytes, np.uint8)

@@ -385,7 +385,7 @@ def test_damaged_entries_are_replaced(tmp_path):
         del session
 
 
-def test_a_folder_that_cannot_be_written_costs_the_cache_only(tmp_path):
+def test_an_unwritable_folder_only_disables_the_cache(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     with registered() as devices:
@@ -593,7 +593,7 @@ def test_padding_on_the_gpu_target():
 
 
 @on_the_stand_in
-def test_whatever_call_fails_ends_in_an_error_or_in_the_right_result(monkeypatch):
+def test_every_failing_call_gives_an_error_or_the_right_result(monkeypatch):
     """Each call of the library fails in turn. The session then can't be created, runs elsewhere, or reports an
     error."""
     import ctypes

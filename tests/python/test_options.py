@@ -125,7 +125,7 @@ def test_errors_are_invalid_argument():
             assert "INVALID_ARGUMENT" in text, text
 
 
-def test_registration_goes_on_after_refused_options():
+def test_a_registration_works_after_refused_options():
     with registered() as found:
         for _ in range(10):
             refusal(found[:1], profile="turbo")
@@ -295,7 +295,7 @@ def test_options_that_name_files_are_ignored_with_one_warning(tmp_path, capfd):
 
 
 @pytest.mark.environment(AMDGPU_EP_TRUST_OPTIONS=None)
-def test_a_process_can_vouch_for_its_options(tmp_path):
+def test_a_process_can_trust_its_options(tmp_path):
     import ctypes
 
     with registered() as found:
@@ -310,7 +310,7 @@ def test_a_process_can_vouch_for_its_options(tmp_path):
 
 
 @pytest.mark.environment(AMDGPU_EP_TRUST_OPTIONS="perhaps")
-def test_a_misspelled_vouching_vouches_for_nothing(tmp_path, capfd):
+def test_a_misspelled_trust_setting_grants_nothing(tmp_path, capfd):
     with registered() as found:
         entries = {"ep.amdgpu.profile": "hip", "ep.hip.explain_file": str(tmp_path / "explain")}
         works(with_entries(found[:1], entries, severity=2))

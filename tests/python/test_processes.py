@@ -38,21 +38,21 @@ def in_children(method, work, count=1):
     assert [child.exitcode for child in children] == [0] * count
 
 
-def test_children_that_are_started_anew_register_for_themselves():
+def test_spawned_processes_register_for_themselves():
     with registered() as found:
         run_one(found)
         in_children("spawn", register_and_run, count=2)
         run_one(found)
 
 
-def test_a_child_may_register_that_was_forked_before():
+def test_a_child_forked_before_registration_may_register():
     in_children("fork", register_and_run, count=2)
     with registered() as found:
         run_one(found)
 
 
 @pytest.mark.parametrize("used", [False, True], ids=["unused", "used"])
-def test_a_child_that_was_forked_after_registration_runs_on_the_host_device(used):
+def test_a_child_forked_after_registration_runs_on_the_host_device(used):
     if not ON_HOST:
         pytest.skip("the driver of a GPU does not survive a fork")
     with registered() as found:

@@ -77,7 +77,7 @@ def test_a_wrong_option_falls_back_to_the_cpu_unless_fallback_is_off(capfd):
             session((EP, {"profile": "turbo"}), enable_fallback=0)
 
 
-def test_nodes_left_to_the_cpu_are_an_error_where_the_session_says_so():
+def test_nodes_on_the_cpu_are_an_error_if_the_session_forbids_fallback():
     strict = ort.SessionOptions()
     strict.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     with registered():

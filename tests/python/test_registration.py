@@ -91,7 +91,7 @@ def test_useless_hip_library_path_gives_zero_devices(path, monkeypatch):
 
 @no_amd_gpu
 @pytest.mark.environment(AMDGPU_EP_DRIVER=None)
-def test_says_in_one_line_why_there_is_no_device(capfd):
+def test_one_line_explains_why_there_is_no_device(capfd):
     ort.set_default_logger_severity(1)
     with registered():
         pass
@@ -117,7 +117,7 @@ def test_finds_the_host_driver_beside_itself(tmp_path):
         assert len(found) == 1
 
 
-def test_ep_is_called_as_it_was_registered():
+def test_the_ep_has_the_name_it_was_registered_with():
     with registered("SomethingElse") as found:
         assert len(found) >= 1
         assert devices(EP) == []
@@ -150,7 +150,7 @@ def test_second_name_survives_the_first():
     ort.unregister_execution_provider_library("Second")
 
 
-def test_same_name_twice_is_refused_and_the_first_goes_on():
+def test_a_duplicate_name_is_refused_and_the_first_registration_works():
     with registered() as found:
         with pytest.raises(Exception, match="(?i)already registered"):
             ort.register_execution_provider_library(EP, LIBRARY)

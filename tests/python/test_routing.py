@@ -117,7 +117,7 @@ def test_a_plugin_sees_its_own_metadata_and_what_the_user_adds(tmp_path):
     assert calls.index("factory.devices") < calls.index("factory.create_ep")
 
 
-def test_a_backend_library_that_is_none_is_refused_by_name(tmp_path):
+def test_a_file_that_is_not_a_backend_library_is_refused_by_name(tmp_path):
     text_file = tmp_path / "text.so"
     text_file.write_text("not a library")
     with registered() as found:
@@ -188,7 +188,7 @@ def test_a_trace_switch_that_cannot_be_read_is_off_with_a_warning():
         del running
 
 
-def test_directx_is_refused_where_there_is_no_windows():
+def test_directx_is_refused_outside_windows():
     with registered() as found:
         text = refusal(found, profile="dml")
         assert "Windows only" in text and "NOT_IMPLEMENTED" in text, text

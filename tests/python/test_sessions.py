@@ -266,7 +266,7 @@ def test_broken_model_is_an_error_and_leaves_the_registration_usable():
         del session
 
 
-def test_wrong_input_shape_is_an_error_and_the_session_goes_on():
+def test_a_wrong_input_shape_is_an_error_and_the_session_stays_usable():
     with registered() as found:
         session = session_on(found[:1], affine_model())
         with pytest.raises(Exception):

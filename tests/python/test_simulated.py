@@ -99,7 +99,7 @@ def test_bound_tensors_stay_on_the_device():
         del binding, session, given, result
 
 
-def test_an_index_out_of_range_fails_its_run_and_the_session_goes_on():
+def test_an_index_out_of_range_fails_its_run_but_not_the_session():
     model = encoder()
     with registered() as devices:
         session = session_on(devices, model)

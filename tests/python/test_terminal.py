@@ -30,7 +30,7 @@ def on_terminal(columns, *words):
 
 
 @pytest.mark.parametrize("columns", [0, 1, 5])
-def test_a_terminal_that_does_not_know_its_width_gets_whole_words(columns):
+def test_output_for_a_terminal_of_unknown_width_breaks_between_words(columns):
     shown = on_terminal(columns, "doctor")
     assert "variable " in shown and "AMDGPU_EP_DRIVER" in shown, shown
 

@@ -70,7 +70,7 @@ def test_a_result_that_does_not_fit_is_refused_with_its_bytes_and_those_of_the_d
         del session
 
 
-def test_an_overflow_is_called_one():
+def test_an_overflow_is_reported_as_one():
     with registered() as found:
         session = ort.InferenceSession(expand(), sess_options=options_for(found))
         for to in ((TEBI, TEBI), (1 << 31, 1 << 31), (2, (1 << 63) - 1)):

@@ -58,7 +58,7 @@ def bad_arguments_of_the_entry(_):
 @row()
 def runtime_older_than_api_24(_):
     """EP_FAIL that names the minimum."""
-    test_exports.test_runtime_that_is_too_old_is_told_so(b"1.23.2")
+    test_exports.test_a_runtime_that_is_too_old_is_refused(b"1.23.2")
 
 
 @row()
@@ -158,7 +158,7 @@ def no_gpu_and_no_driver(_):
         assert found == []
         cpu = ort.InferenceSession(affine_model(), providers=["CPUExecutionProvider"])
         works(cpu)
-    test_exports.test_session_without_any_device_is_told_so()
+    test_exports.test_a_session_without_devices_is_refused()
 
 
 @row(pytest.mark.since("1.28"))
@@ -272,7 +272,7 @@ def tensors_of_two_backends(folder):
 @row()
 def releasing_null(_):
     """Does nothing."""
-    test_exports.test_releasing_nothing_does_nothing()
+    test_exports.test_releasing_null_does_nothing()
 
 
 @row()

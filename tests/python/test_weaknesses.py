@@ -117,7 +117,7 @@ def test_weakness_07_old_spellings_still_mean_hip(spelling, folder):
 
 
 @pytest.mark.parametrize("spelling", ["directml", "dml", "optimized"])
-def test_weakness_07_old_spellings_are_no_typing_errors(spelling, folder):
+def test_weakness_07_old_spellings_are_not_typos(spelling, folder):
     with folder.registered() as found:
         text = error_of(lambda: session(found, profile=spelling))
         assert "is not a profile" not in text, text
@@ -209,7 +209,7 @@ def test_weakness_14_copy_kernels_answer_to_the_umbrellas_name(folder):
 
 
 @pytest.mark.environment(AMDGPU_EP_HOST_MEMORY="64M")
-def test_weakness_16_a_run_without_memory_is_an_error_and_the_session_goes_on(folder):
+def test_weakness_16_a_run_out_of_memory_is_an_error_and_the_session_stays_usable(folder):
     """Nothing unwinds out of an allocator: ONNX Runtime gets the error, and reports it to the caller."""
     grown = model_of([("Expand", ["x", "shape"], ["z"])], [value("x", (1,)), value("shape", (1,), TensorProto.INT64)],
                      [value("z", ("n",))])

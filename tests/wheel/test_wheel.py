@@ -48,7 +48,7 @@ def test_links_in_the_metadata_work_without_the_repository(wheel):
     assert pages and [page for page in pages if not (ROOT / page).is_file()] == []
 
 
-def test_the_wheel_has_our_libraries_and_nobody_elses(wheel, libraries):
+def test_the_wheel_contains_only_our_libraries(wheel, libraries):
     with zipfile.ZipFile(wheel) as packed:
         folders = {name.split("/")[0] for name in packed.namelist()}
         packed_libraries = {name.split("/")[-1] for name in packed.namelist() if ".so" in name}
@@ -90,7 +90,7 @@ def test_nothing_is_installed_or_imported_beside_it(wheel, tmp_path):
     assert os.path.isfile(library) and str(environment.folder) in library
 
 
-def test_the_package_tells_its_version(wheel, tmp_path):
+def test_the_package_has_a_version(wheel, tmp_path):
     environment = Environment(tmp_path / "venv")
     environment.install(wheel)
     assert environment.python("-c", "import amdgpu_ep; print(amdgpu_ep.__version__)").strip() == wheel.stem.split("-")[1]
@@ -158,7 +158,7 @@ def test_options_that_write_files_work_only_where_they_are_trusted(newest, model
     assert told.strip() == str(written)
 
 
-def test_a_library_that_cannot_be_told_to_trust_options_is_an_error(newest):
+def test_trusting_options_fails_with_a_library_that_does_not_support_it(newest):
     script = "import amdgpu_ep, onnxruntime as ort, sys\namdgpu_ep.get_library_path = lambda: 'libc.so.6'\n"
     script += "try: amdgpu_ep.register(ort, trust_options=True)\nexcept RuntimeError as error: print(error)"
     told = newest.python("-c", script)

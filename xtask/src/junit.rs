@@ -133,7 +133,7 @@ two is not one</system-err></testcase></testsuite></testsuites>"#;
     }
 
     #[test]
-    fn runner_that_left_no_report_speaks_for_itself() {
+    fn a_missing_report_gives_the_runners_own_message() {
         let error = explained(Err(anyhow!("it broke\n  here")), Path::new("no-such-report.xml")).unwrap_err();
         assert_eq!(error.to_string(), "it broke\n  here");
     }

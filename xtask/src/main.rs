@@ -119,7 +119,7 @@ enum Command {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Run spoiled models and inputs with the umbrella: each must end in a result or a sentence
+    /// Run corrupted models and inputs with the umbrella: each must end in a result or a readable error
     Corrupt {
         /// Arguments for tests/corrupt_models.py (`-- --help` lists them)
         #[arg(last = true)]

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn some_skips_are_told_in_the_note() {
+    fn some_skips_are_named_in_the_note() {
         let counts = Counts { tests: 5, skipped: 2, reason: "old runtime".into() };
         assert!(matches!(counts.outcome(), Outcome::Passed(note) if note == "3 tests, 2 skipped (old runtime)"));
     }

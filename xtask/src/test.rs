@@ -174,7 +174,7 @@ fn steps() -> Vec<Step> {
         conformance::run(context.workspace, context.python()?, context.stage()?, &[], table).map(Outcome::Passed)
     }));
     steps.push(Step::new("random-graphs", "random graphs against the CPU provider", 10, engine::random_graphs_step));
-    steps.push(Step::new("corrupt", "spoiled models and inputs end in a sentence", 60, engine::corrupt_step));
+    steps.push(Step::new("corrupt", "corrupted models and inputs end in a readable error", 60, engine::corrupt_step));
     steps.push(Step::new("shapes", "one session fed with many shapes", 5, engine::shapes_step));
     steps.push(Step::new("models", "real models against their recorded answers", 40, |context| {
         engine::models(context.workspace, context.python()?, context.stage()?, &[], false)

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_aligned_beyond_the_end_or_outside_of_the_folder_is_left() {
+    fn misaligned_data_and_data_outside_the_file_or_folder_is_not_mapped() {
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("model");
         std::fs::create_dir(&inner).unwrap();

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_devices_the_host_is_used_only_if_it_is_asked_for() {
+    fn without_devices_the_host_is_used_only_on_request() {
         assert_eq!(driver(None, None).unwrap(), DriverKind::Amd);
         assert_eq!(driver(None, Some("auto")).unwrap(), DriverKind::Amd);
         assert_eq!(driver(None, Some("vulkan")).unwrap(), DriverKind::Amd);

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn models_of_other_devices_releases_and_owners_are_told_apart() {
+    fn models_of_other_devices_releases_and_owners_are_distinguished() {
         let archs = ["gfx1100".to_owned()];
         for (text, want) in [
             ("migraphx-backend;migraphx=2.14.0;target=gpu;arch=gfx1100", ModelCompatibility::Optimal),

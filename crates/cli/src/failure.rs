@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_that_was_told_is_not_repeated() {
+    fn a_cause_already_shown_is_not_repeated() {
         let missing = || anyhow!("No such file or directory (os error 2)");
         let wrapped =
             missing().context("x.json could not be read: No such file or directory (os error 2)\n  help: name x");

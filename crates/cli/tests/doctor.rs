@@ -158,7 +158,7 @@ fn text_begins_with_the_verdict_and_the_next_step() {
 }
 
 #[test]
-fn usage_errors_exit_with_2_and_help_tells_the_codes() {
+fn usage_errors_exit_with_2_and_help_lists_the_codes() {
     let prefix = Prefix::new();
     for arguments in [&["doctor", "--colour"][..], &["doctor", "--timeout", "0"], &["nonsense"], &[]] {
         let output = prefix.command(arguments).output().unwrap();
@@ -187,7 +187,7 @@ fn reader_that_goes_away_is_a_normal_end() {
 }
 
 #[test]
-fn text_file_is_no_onnxruntime() {
+fn a_text_file_is_not_onnxruntime() {
     let prefix = Prefix::new();
     let file = prefix.path("home/libonnxruntime.so");
     fs::write(&file, "this is not a library\n").unwrap();
@@ -198,13 +198,13 @@ fn text_file_is_no_onnxruntime() {
 }
 
 #[test]
-fn missing_file_is_no_onnxruntime() {
+fn a_missing_file_is_not_onnxruntime() {
     let library = Prefix::new().onnxruntime(Path::new("/nowhere/--help"));
     assert!(library["reason"].as_str().unwrap().contains("No such file"), "{library:#}");
 }
 
 #[test]
-fn library_of_something_else_is_no_onnxruntime() {
+fn another_library_is_not_onnxruntime() {
     let library = Prefix::new().onnxruntime(Path::new("libc.so.6"));
     assert_eq!(library["support"], "broken");
     assert_eq!(library["reason"], "it opens, but has no OrtGetApiBase: this is not ONNX Runtime");
@@ -381,7 +381,7 @@ fn staged_libraries_work_with_the_host_driver_but_are_no_amd_gpu() {
 }
 
 #[test]
-fn hipdnn_library_beside_the_command_is_asked_for_its_engines() {
+fn a_hipdnn_library_beside_the_command_lists_its_engines() {
     let prefix = Prefix::new();
     let file = prefix.path("lib/libhipdnn_host.so");
     match place::staged_library("hipdnn_host") {
@@ -404,7 +404,7 @@ fn hipdnn_library_beside_the_command_is_asked_for_its_engines() {
 }
 
 #[test]
-fn hipdnn_library_that_is_none_or_too_new_or_crashes_is_a_finding() {
+fn a_hipdnn_library_that_is_invalid_or_too_new_or_crashes_is_a_finding() {
     let prefix = Prefix::new();
     let names = ["Create", "Destroy", "SetStream", "BackendCreateDescriptor", "BackendDestroyDescriptor"];
     let more = ["BackendExecute", "BackendFinalize", "BackendGetAttribute", "BackendSetAttribute"];
@@ -429,7 +429,7 @@ fn hipdnn_library_that_is_none_or_too_new_or_crashes_is_a_finding() {
 }
 
 #[test]
-fn backends_are_asked_for_real_and_a_broken_one_is_ruled_out() {
+fn backends_are_loaded_and_a_broken_one_is_ruled_out() {
     let prefix = Prefix::new();
     let found = place::onnxruntime().and_then(|ort| {
         for name in ["amdgpu-ep", "hip-host", "hip-backend", "hipgpu-backend"] {

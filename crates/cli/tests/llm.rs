@@ -317,7 +317,7 @@ fn a_conversation_ends_with_its_input() {
 }
 
 #[test]
-fn a_byte_that_is_no_text_does_not_end_a_conversation() {
+fn a_byte_that_is_not_text_does_not_end_a_conversation() {
     let Some(bench) = Bench::new() else { return };
     let arguments = ["--provider", "cpu", "--max-new-tokens", "2"];
     let output = feed(bench.command("chat", &arguments), b"hi\nh\xe9llo\nagain\n/history\n");
@@ -356,7 +356,7 @@ fn interrupt(child: &Child) {
 }
 
 #[test]
-fn answers_keep_to_a_form() {
+fn answers_match_a_form() {
     let Some(bench) = Bench::new() else { return };
     let text = |form: &[&str]| {
         let arguments = [&["Hello", "--provider", "cpu", "--max-new-tokens", "200", "--seed", "3"], form].concat();
@@ -430,7 +430,7 @@ fn a_length_over_the_models_limit_is_named_as_it_was_typed() {
 }
 
 #[test]
-fn a_missing_folder_is_told_once() {
+fn a_missing_folder_is_reported_once() {
     let output = Command::new(env!("CARGO_BIN_EXE_amdgpu-ep")).args(["generate", "/nowhere", "hi"]).output().unwrap();
     let error = stderr(&output);
     assert_eq!((error.matches("/nowhere").count(), error.matches("No such file").count()), (1, 1), "{error}");

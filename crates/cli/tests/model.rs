@@ -309,7 +309,7 @@ fn bench_measures_both_sessions() {
 }
 
 #[test]
-fn machine_without_an_amd_gpu_goes_on_with_the_host_device() {
+fn a_machine_without_an_amd_gpu_uses_the_host_device() {
     let Some(bench) = Bench::new() else { return };
     let model = bench.model("m.onnx", doubled());
     let output = bench.command(&["run", &model, "--json"]).env_remove("AMDGPU_EP_DRIVER").output().unwrap();

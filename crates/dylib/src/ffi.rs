@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_library_is_told_without_its_name() {
+    fn a_missing_library_is_reported_without_its_name() {
         let reason = Library::open("/nowhere/libnothing.so").map(|_| ()).unwrap_err();
         assert!(reason.starts_with("cannot open shared object file"), "{reason}");
     }

@@ -76,12 +76,12 @@ fn end_with_work_pending() -> ! {
 }
 
 #[test]
-fn what_a_driver_lacks_is_not_supported_and_the_rest_works() {
+fn a_function_that_the_driver_lacks_is_unsupported_and_the_rest_works() {
     const LACKS: &str = "pools, capture,event-times,graph-launch,memory-info,peers,pinned";
     if is_child() {
         return look_at_what_is_left();
     }
-    let mut command = child("what_a_driver_lacks_is_not_supported_and_the_rest_works");
+    let mut command = child("a_function_that_the_driver_lacks_is_unsupported_and_the_rest_works");
     let output = command.env("AMDGPU_EP_HOST_LACKS", LACKS).env("AMDGPU_EP_HOST_DEVICES", "2").output();
     let output = output.expect("the child starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -32,7 +32,7 @@ fn graph(is_custom: bool) -> Graph {
 
 /// A single test, because level and callbacks are shared by the process.
 #[test]
-fn the_library_tells_callbacks_what_it_does() {
+fn the_library_reports_to_callbacks_what_it_does() {
     let backend = backend();
     assert_eq!(log::level(&*backend).unwrap(), Severity::OFF);
     log::set_level(&*backend, Severity::INFO).unwrap();
@@ -100,7 +100,7 @@ fn engines_are_listed_chosen_and_limited() {
 }
 
 #[test]
-fn a_graph_that_nobody_runs_comes_with_the_librarys_reason() {
+fn a_graph_that_no_engine_runs_comes_with_the_librarys_reason() {
     let handle = Handle::new(backend()).unwrap();
     let built = graph(true).build(&handle).unwrap();
     assert!(!built.is_supported().unwrap());

@@ -258,7 +258,7 @@ proptest! {
 
     /// Corrupt bytes are rejected or read as another graph; nothing else happens.
     #[test]
-    fn spoiled_bytes_are_refused_or_another_graph(
+    fn corrupted_bytes_are_refused_or_give_another_graph(
         which in 0usize..5, cut in prop::option::of(0usize..600),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
     ) {

@@ -27,7 +27,7 @@ fn a_library_that_is_not_there_is_not_found_with_every_file_that_was_tried() {
 }
 
 #[test]
-fn a_file_that_is_no_library_is_not_found_with_the_loaders_words() {
+fn a_file_that_is_not_a_library_fails_with_the_loaders_message() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("libhipdnn_backend.so"), "not a library\n").unwrap();
     let Err(LoadError::NotFound { tried }) = open(folder.path()) else { panic!("it is a text") };
@@ -95,7 +95,7 @@ fn a_whole_library_says_so() {
 
 /// The search reads the environment, which is shared by the whole process, so this test runs itself in a child process.
 #[test]
-fn the_process_has_one_backend_whoever_asks_first() {
+fn the_process_has_one_backend_for_all_callers() {
     const CHILD: &str = "HIPDNN_TEST_CHILD";
     if std::env::var_os(CHILD).is_some() {
         let asked: Vec<_> = std::thread::scope(|scope| {
@@ -108,7 +108,7 @@ fn the_process_has_one_backend_whoever_asks_first() {
     }
     let run = |variable: &str, value: &Path| {
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "the_process_has_one_backend_whoever_asks_first"]).env(CHILD, "1");
+        child.args(["--exact", "the_process_has_one_backend_for_all_callers"]).env(CHILD, "1");
         child.env_remove("AMDGPU_EP_HIPDNN_LIBRARY").env_remove("HIPDNN_BACKEND_LIBRARY_PATH").env(variable, value);
         let output = child.output().unwrap();
         assert!(output.status.success(), "{variable}: {}", String::from_utf8_lossy(&output.stdout));

@@ -72,7 +72,7 @@ fn limits_of_workspace_and_barred_engines_are_kept() {
 }
 
 #[test]
-fn candidates_tell_their_name_workspace_notes_and_take_knobs() {
+fn candidates_have_a_name_workspace_and_notes_and_take_knobs() {
     let handle = Handle::new(backend()).unwrap();
     let graph = graph(&handle);
     let candidates = graph.candidates().unwrap();

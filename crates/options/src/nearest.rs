@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn suggests_nothing_for_a_stranger() {
+    fn suggests_nothing_for_an_unrelated_name() {
         for stranger in ["", "xyzzy", "number_of_threads_to_use", "ü", &"x".repeat(1000)] {
             assert_eq!(nearest(stranger), Vec::<&str>::new(), "{stranger}");
         }

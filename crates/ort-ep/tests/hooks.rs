@@ -7,7 +7,7 @@ fn every_hook_is_called_and_answers() {
 }
 
 #[test]
-fn a_fault_in_any_hook_is_told_and_survived() {
+fn a_fault_in_any_hook_is_reported_and_survived() {
     common::on_each_runtime("faults.py", &["hooks"]);
 }
 

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_none_and_the_thread_goes_on() {
+    fn a_panic_gives_none_and_the_thread_continues() {
         assert_eq!(caught(|| 1), Some(1));
         assert_eq!(caught(|| -> u8 { panic!("caught") }), None);
         assert!(!IS_CAUGHT.get());

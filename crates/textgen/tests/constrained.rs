@@ -34,7 +34,7 @@ fn answers(form: &Form) -> Vec<String> {
 }
 
 #[test]
-fn a_regular_expression_is_kept_to() {
+fn the_text_matches_a_regular_expression() {
     for text in answers(&Form::Regex("(red|green|blue) [0-9]{1,4}!".to_owned())) {
         let (colour, number) = text.split_once(' ').unwrap();
         assert!(["red", "green", "blue"].contains(&colour), "{text:?}");
@@ -43,7 +43,7 @@ fn a_regular_expression_is_kept_to() {
 }
 
 #[test]
-fn a_schema_is_kept_to() {
+fn the_text_matches_a_schema() {
     let schema = r##"{
         "type": "object", "required": ["name", "tags"], "additionalProperties": false,
         "properties": {
@@ -63,7 +63,7 @@ fn a_schema_is_kept_to() {
 }
 
 #[test]
-fn a_grammar_is_kept_to() {
+fn the_text_matches_a_grammar() {
     let form = Form::Lark("start: sum\nsum: NUMBER (\"+\" NUMBER){1,3}\nNUMBER: /[1-9]/\n".to_owned());
     for text in answers(&form) {
         let numbers: Vec<&str> = text.split('+').collect();

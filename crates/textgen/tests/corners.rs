@@ -101,7 +101,7 @@ proptest! {
 }
 
 #[test]
-fn bytes_that_are_no_characters_spoil_nothing_around_them() {
+fn bytes_that_are_not_characters_leave_the_text_around_them_intact() {
     let Some(tiny) = Tiny::new(true) else { return };
     let before_and_after = [&b"\xff\xff\xff"[..], "漢".as_bytes(), b"\xe6\xe6", "é".as_bytes(), b"\xf0\x9f"].concat();
     let mut stream = tiny.tokenizer.stream();
@@ -154,7 +154,7 @@ fn a_prompt_that_fills_the_sequence_has_scores_and_no_token() {
 }
 
 #[test]
-fn a_text_that_had_ended_says_why_again() {
+fn a_finished_text_reports_its_reason_again() {
     let Some(tiny) = Tiny::new(true) else { return };
     let mut generator = saying(&tiny, bytes("ab"));
     for (tokens, text) in [(3, "ab"), (0, "")] {

@@ -134,7 +134,7 @@ const HANGS: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[cfg(unix)]
 #[test]
-fn what_is_no_regular_file_is_refused_at_once() {
+fn a_file_that_is_not_regular_is_refused_at_once() {
     if let Err(reason) = testkit::place::onnxruntime() {
         println!("skipped: {reason}");
         return;

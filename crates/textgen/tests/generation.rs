@@ -183,7 +183,7 @@ fn a_running_prompt_is_cancelled_from_another_thread() {
 }
 
 #[test]
-fn ends_are_told_apart() {
+fn finish_reasons_are_distinguished() {
     let Some(tiny) = Tiny::new(true) else { return };
     let mut generator = tiny.generator(GeneratorOptions { max_length: Some(8), ..GeneratorOptions::default() });
     generator.append(&[65, 66]).unwrap();

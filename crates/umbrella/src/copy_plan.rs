@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_asked_only_for_its_own_device() {
+    fn a_driver_copies_only_for_its_own_device() {
         for src in LOCATIONS {
             for dst in LOCATIONS {
                 let ends = [src, dst];

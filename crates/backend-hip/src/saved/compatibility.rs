@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_devices_and_owners_are_told_apart() {
+    fn other_versions_devices_and_owners_are_distinguished() {
         for (text, want) in [
             ("hip-backend;format=1;version=0.0.1;arch=any", ModelCompatibility::PreferRecompilation),
             ("hip-backend;arch=any;more=1;format=1", ModelCompatibility::PreferRecompilation),

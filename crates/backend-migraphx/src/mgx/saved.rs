@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shorter_prefix_and_other_content_is_no_head() {
+    fn every_shorter_prefix_and_other_content_is_not_a_header() {
         let end = HEAD.len() - 9;
         assert!((0..end).all(|length| SavedHeader::of_bytes(&HEAD[..length]).is_none()));
         assert_eq!(SavedHeader::of_bytes(b"{\"version\": 7}"), None);

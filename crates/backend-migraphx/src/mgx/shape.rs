@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn row_major_is_told_from_every_other_layout() {
+    fn row_major_differs_from_every_other_layout() {
         assert!(shape(&[2, 3], &[3, 1]).is_row_major());
         assert!(!shape(&[2, 3], &[1, 2]).is_row_major(), "transposed");
         assert!(!shape(&[2, 3], &[4, 1]).is_row_major(), "padded");

@@ -20,7 +20,7 @@ fn with_environment(pairs: &[(&str, &str)], environment: &[(&str, &str)]) -> (Op
 }
 
 #[test]
-fn nothing_asked_is_the_gpu_without_a_cache() {
+fn the_default_is_the_gpu_without_a_cache() {
     let options = parse(&[]).unwrap();
     assert_eq!((options.target.as_str(), options.max_programs), ("gpu", 8));
     assert_eq!(options.cache.folder, None);

@@ -18,7 +18,7 @@ type Check = fn(&StandIn);
 
 pub const ROWS: &[(&str, Check)] = &[
     ("a_failure_of_any_call_is_an_error_without_leaks", a_failure_of_any_call_is_an_error_without_leaks),
-    ("a_named_failure_is_told_by_its_name", a_named_failure_is_told_by_its_name),
+    ("a_named_failure_is_reported_by_its_name", a_named_failure_is_reported_by_its_name),
     ("old_numbers_of_element_types_are_understood", old_numbers_of_element_types_are_understood),
     ("the_release_and_its_features_are_known", the_release_and_its_features_are_known),
     ("compile_options_reach_the_library", compile_options_reach_the_library),
@@ -93,7 +93,7 @@ fn a_failure_of_any_call_is_an_error_without_leaks(standin: &StandIn) {
     }
 }
 
-fn a_named_failure_is_told_by_its_name(standin: &StandIn) {
+fn a_named_failure_is_reported_by_its_name(standin: &StandIn) {
     let library = standin.open();
     let target = library.target("gpu").unwrap();
     standin.set("fail", "program_compile:2");

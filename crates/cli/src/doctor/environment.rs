@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_migraphx_that_are_set_are_told() {
+    fn options_of_migraphx_that_are_set_are_listed() {
         let settings = settings(&[("ORT_MIGRAPHX_FP16_ENABLE", "1")]);
         assert_eq!(settings.set("ORT_MIGRAPHX_FP16_ENABLE"), Some("1"));
         assert_eq!(settings.unknown().count(), 0);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn healthy_machine_is_seen_whole() {
+    fn a_healthy_machine_lacks_nothing() {
         let files = with(&[
             ("sys/module/amdgpu/version", "6.8\n"),
             ("sys/class/drm/renderD128/device/vendor", "0x1002\n"),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_machine_lacks_everything_and_says_so() {
+    fn an_empty_machine_lacks_everything_and_reports_it() {
         let kernel = Machine::new(&[]).examine();
         assert_eq!(kernel.kfd.access, Access::Missing);
         assert_eq!(kernel.kfd.group, None);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn node_that_fails_otherwise_keeps_the_reason() {
+    fn a_device_node_that_fails_for_another_reason_shows_it() {
         let machine = Machine::new(&[("dev/kfd/inside", "")]);
         let kfd = machine.examine().kfd;
         assert_eq!(kfd.access, Access::Failed);

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn cuda_is_shown_where_it_is_asked_for_or_found() {
+    fn cuda_is_shown_if_it_is_requested_or_found() {
         let is_shown = |change: &dyn Fn(&mut Findings)| {
             let mut findings = healthy();
             let mut of_nvidia = crate::doctor::hipdnn::tests::hipdnn().remove(1);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn crash_and_broken_library_are_told() {
+    fn a_crash_and_a_broken_library_are_shown() {
         let mut findings = healthy();
         findings.drivers[0].probe = Outcome::Crashed;
         findings.drivers[0].probe_detail = Some("ended by SIGABRT (signal 6)".into());

@@ -41,7 +41,7 @@ fn malloc() -> c_int {
 }
 
 #[test]
-fn waiting_for_a_capturing_stream_spoils_the_capture() {
+fn waiting_for_a_capturing_stream_invalidates_the_capture() {
     let _guard = start();
     let stream = Stream::non_blocking();
     let nothing = std::ptr::without_provenance_mut::<c_void>(16);
@@ -54,7 +54,7 @@ fn waiting_for_a_capturing_stream_spoils_the_capture() {
 }
 
 #[test]
-fn work_in_a_spoilt_capture_is_refused() {
+fn work_in_an_invalidated_capture_is_refused() {
     let _guard = start();
     let stream = Stream::non_blocking();
     let buffer = Buffer::new(4);
@@ -224,7 +224,7 @@ fn destroying_a_capturing_stream_ends_the_capture() {
 }
 
 #[test]
-fn capture_information_tells_captures_apart() {
+fn capture_information_identifies_captures() {
     let _guard = start();
     let stream = Stream::non_blocking();
     let info = || {

@@ -135,7 +135,7 @@ fn own_memory_is_registered_once() {
 }
 
 #[test]
-fn memory_freed_earlier_in_a_stream_can_be_had_again_in_it() {
+fn memory_freed_earlier_in_a_stream_can_be_allocated_again_in_it() {
     let _guard = start();
     let stream = Stream::non_blocking();
     let most = free_bytes() / 4 * 3;

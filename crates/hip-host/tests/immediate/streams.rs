@@ -153,7 +153,7 @@ unsafe extern "C" fn try_to_wait(data: *mut c_void) {
 }
 
 #[test]
-fn a_host_function_is_told_that_it_cannot_wait() {
+fn waiting_in_a_host_function_is_an_error() {
     let _guard = start();
     let stream = Stream::blocking();
     let mut statuses = [0; 4];

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_registration_is_not_run_and_a_panic_stays_inside() {
+    fn a_dropped_registration_is_not_run_and_a_panic_is_contained() {
         let count = Arc::new(AtomicUsize::new(0));
         let seen = count.clone();
         let registration = register_repeated(Box::new(move || {

@@ -65,7 +65,7 @@ mod tests {
     use std::sync::Barrier;
 
     #[test]
-    fn a_closed_stream_is_not_asked() {
+    fn a_closed_stream_is_not_queried() {
         let streams = OpenStreams::default();
         let handle = ptr::without_provenance_mut(0x10);
         assert!(streams.find(handle).is_none());
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_stays_open_while_it_is_asked() {
+    fn a_stream_stays_open_while_it_is_queried() {
         let streams = OpenStreams::default();
         let address = 0x10;
         streams.add(ptr::without_provenance_mut(address));

@@ -8,7 +8,7 @@ pub const ROWS: &[Row] = &[
     Row::new("device_facts_are_filled_in", device_facts_are_filled_in),
     Row::new("copies_keep_every_byte_and_touch_no_other", copies_keep_every_byte_and_touch_no_other),
     Row::new("pinned_memory_starts_zeroed_and_copies_both_ways", pinned_memory_starts_zeroed_and_copies_both_ways),
-    Row::new("pinned_memory_is_asked_for_as_coherent", pinned_memory_is_asked_for_as_coherent).skip_where(|device| {
+    Row::new("pinned_memory_is_requested_as_coherent", pinned_memory_is_requested_as_coherent).skip_where(|device| {
         (device.kind() == hip::DriverKind::Nvidia).then_some("the twin does not tell the flags of an allocation")
     }),
     Row::new("copies_within_the_device_keep_every_byte", copies_within_the_device_keep_every_byte),
@@ -16,7 +16,7 @@ pub const ROWS: &[Row] = &[
     Row::new("ranges_that_leave_a_buffer_are_refused", ranges_that_leave_a_buffer_are_refused),
     Row::new("empty_buffers_and_copies_are_fine", empty_buffers_and_copies_are_fine),
     Row::new("impossible_size_is_out_of_memory", impossible_size_is_out_of_memory),
-    Row::new("pointers_are_told_apart", pointers_are_told_apart),
+    Row::new("kinds_of_pointers_are_distinguished", kinds_of_pointers_are_distinguished),
     Row::new("stream_ordered_memory_is_usable_in_order", stream_ordered_memory_is_usable_in_order)
         .skip_where(|device| (!device.info().memory_pools).then_some("the device has no memory pools")),
     Row::new("handles_outlive_the_values_they_came_from", handles_outlive_the_values_they_came_from),
@@ -67,7 +67,7 @@ fn copies_keep_every_byte_and_touch_no_other(device: &Device) -> Outcome {
     Ok(())
 }
 
-fn pinned_memory_is_asked_for_as_coherent(device: &Device) -> Outcome {
+fn pinned_memory_is_requested_as_coherent(device: &Device) -> Outcome {
     let pinned = device.alloc_pinned(16)?;
     let ask = device.driver().table().pointer_get_attributes.ok_or("no hipPointerGetAttributes")?;
     let mut answer = [0u64; 32];
@@ -161,7 +161,7 @@ fn impossible_size_is_out_of_memory(device: &Device) -> Outcome {
     Ok(())
 }
 
-fn pointers_are_told_apart(device: &Device) -> Outcome {
+fn kinds_of_pointers_are_distinguished(device: &Device) -> Outcome {
     let driver = device.driver();
     let (buffer, pinned, plain) = (device.alloc(4096)?, device.alloc_pinned(4096)?, vec![0u8; 4096]);
     let kind = |address: usize| driver.pointer_info(address).kind;

@@ -11,11 +11,11 @@ use crate::{Outcome, Row, pattern};
 pub const ROWS: &[Row] = &[
     Row::new("work_of_a_stream_runs_in_order", work_of_a_stream_runs_in_order),
     Row::new("a_stream_waits_for_an_event_of_another", a_stream_waits_for_an_event_of_another),
-    Row::new("work_under_way_is_not_ready_and_then_is", work_under_way_is_not_ready_and_then_is)
+    Row::new("pending_work_is_not_ready_until_it_is_done", pending_work_is_not_ready_until_it_is_done)
         .skip_where(runs_work_at_once),
     Row::new("events_measure_time", events_measure_time),
     Row::new("an_event_that_was_never_recorded_is_ready", an_event_that_was_never_recorded_is_ready),
-    Row::new("a_panic_in_a_host_function_stays_inside", a_panic_in_a_host_function_stays_inside),
+    Row::new("a_panic_in_a_host_function_is_contained", a_panic_in_a_host_function_is_contained),
     Row::new("dropping_a_stream_lets_its_work_finish", dropping_a_stream_lets_its_work_finish),
     Row::new("many_threads_share_a_device", many_threads_share_a_device),
     Row::new("the_default_stream_has_a_name", the_default_stream_has_a_name),
@@ -83,7 +83,7 @@ fn a_stream_waits_for_an_event_of_another(device: &Device) -> Outcome {
     Ok(())
 }
 
-fn work_under_way_is_not_ready_and_then_is(device: &Device) -> Outcome {
+fn pending_work_is_not_ready_until_it_is_done(device: &Device) -> Outcome {
     let stream = device.stream()?;
     let event = device.event()?;
     let (go, wait) = mpsc::channel::<()>();
@@ -127,7 +127,7 @@ fn an_event_that_was_never_recorded_is_ready(device: &Device) -> Outcome {
     Ok(())
 }
 
-fn a_panic_in_a_host_function_stays_inside(device: &Device) -> Outcome {
+fn a_panic_in_a_host_function_is_contained(device: &Device) -> Outcome {
     let stream = device.stream()?;
     let after = Arc::new(AtomicUsize::new(0));
     let seen = after.clone();

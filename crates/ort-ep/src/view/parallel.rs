@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_stays_inside_and_the_first_one_is_kept() {
+    fn panics_are_contained_and_the_first_one_is_reported() {
         let part = |index: usize| {
             if index > 1 {
                 panic!("no {index}")

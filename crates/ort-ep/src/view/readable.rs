@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn device_memory_is_readable_only_while_somebody_says_so() {
+    fn device_memory_is_readable_only_while_it_is_declared_so() {
         let memory = MemoryDevice::gpu(0xfff0, 7);
         assert!(!is_host_readable(memory));
         mark_host_readable(memory);

@@ -146,7 +146,7 @@ fn errors_name_the_file_the_field_and_what_to_do() {
 }
 
 #[test]
-fn a_file_that_is_no_json_says_so() {
+fn a_file_that_is_not_json_is_an_error() {
     for text in ["", "{", "[]", "null", "{} {}", "{\"model\": 1e999}"] {
         let error = Config::from_text(Path::new("f"), text).unwrap_err().to_string();
         assert!(error.contains("genai_config.json") && error.contains("help:"), "{text:?}: {error}");

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_meaning_twice_is_no_contradiction() {
+    fn the_same_value_in_two_spellings_is_not_a_contradiction() {
         let options = parsed(&[("ep.name.static_pad_seq", "true")]);
         let entries = relayed(&options, 0, "migraphx", None, &given(&[("ep.migraphx.static_pad_seq", "1")])).unwrap();
         assert_eq!(entries, [("ep.migraphx.device_id".to_owned(), "0".to_owned())]);

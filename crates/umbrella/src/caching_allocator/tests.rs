@@ -220,7 +220,7 @@ fn the_limit_evicts_the_oldest_finished_blocks_and_never_waits() {
 }
 
 #[test]
-fn blocks_outlive_the_allocator_and_then_everything_goes_back() {
+fn blocks_outlive_the_allocator_and_then_all_memory_is_freed() {
     let gpu = FakeGpu::new(PLENTY);
     let allocator = gpu.allocator(None);
     let block = allocator.alloc(MIB, Some(0)).unwrap();

@@ -160,7 +160,7 @@ fn the_users_rows_come_before_the_built_in_rules() {
 }
 
 #[test]
-fn what_is_known_to_be_unusable_is_no_candidate() {
+fn a_backend_known_to_be_unusable_is_not_a_candidate() {
     let none = RoutingTable::default();
     let out = |backend, reason: &str| RuledOut { backend, reason: reason.to_owned() };
     let migraphx = [out(BackendName::MiGraphX, "libmigraphx_c is missing")];

@@ -65,7 +65,7 @@ class Compiled:
     def feeds(self):
         return {"x": np.random.default_rng(2).normal(size=(2, 3, 5, 5)).astype(np.float32)}
 
-    def spoiled(self, rng, folder):
+    def corrupted(self, rng, folder):
         model = onnx.ModelProto.FromString(self.model.SerializeToString())
         node = rng.choice([node for node in model.graph.node if node.op_type == "EPContext"])
         attributes = {one.name: one for one in node.attribute}
