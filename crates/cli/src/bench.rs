@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::record::Record;
 use crate::report;
 use crate::table;
-use crate::target::{self, Opened, Place, Placed, SourceArguments, Target, TargetArguments};
+use crate::target::{self, Opened, Placed, Setup, SourceArguments, Target, TargetArguments};
 use crate::times::Times;
 
 /// The version of the JSON document.
@@ -69,7 +69,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 struct Report {
     schema: u32,
     #[serde(flatten)]
-    place: Place,
+    place: Setup,
     #[serde(flatten)]
     placed: Placed,
     /// Threads within an operator, if the user set them.

@@ -20,7 +20,7 @@ use crate::ort::Told;
 use crate::progress::Progress;
 use crate::report;
 use crate::table;
-use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
+use crate::target::{self, Opened, Placed, Setup, Target, TargetArguments};
 
 /// Size of a test file: more than ONNX Runtime writes at once.
 const PROBE_BYTES: usize = 1 << 20;
@@ -52,7 +52,7 @@ pub struct Arguments {
 struct Report {
     schema: u32,
     #[serde(flatten)]
-    place: Place,
+    place: Setup,
     #[serde(flatten)]
     placed: Placed,
     /// The requested profile, which is also needed to run the model.
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     fn sample(profile: Option<&str>) -> Report {
-        let place = Place {
+        let place = Setup {
             model: "m.onnx".into(),
             onnxruntime: "libonnxruntime.so".into(),
             onnxruntime_version: "1.31.1".into(),

@@ -15,7 +15,7 @@ use crate::ort::{self, Array, Told};
 use crate::progress::Progress;
 use crate::report;
 use crate::table;
-use crate::target::{self, Opened, Place, Placed, SourceArguments, Target, TargetArguments};
+use crate::target::{self, Opened, Placed, Setup, SourceArguments, Target, TargetArguments};
 
 /// The version of the JSON document.
 const SCHEMA: u32 = 1;
@@ -63,7 +63,7 @@ enum Rival {
 struct Report {
     schema: u32,
     #[serde(flatten)]
-    place: Place,
+    place: Setup,
     #[serde(flatten)]
     placed: Placed,
     outputs: Vec<Output>,

@@ -50,7 +50,7 @@ pub fn option(text: &str) -> Result<(String, String), String> {
 
 /// The model, libraries and devices in use, for reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Place {
+pub struct Setup {
     /// The model.
     pub model: String,
     /// The ONNX Runtime library.
@@ -132,7 +132,7 @@ pub struct Target {
     options: Vec<(String, String)>,
     config: Vec<(String, String)>,
     /// A description for reports.
-    pub place: Place,
+    pub place: Setup,
 }
 
 /// The result of opening.
@@ -169,7 +169,7 @@ pub fn open(arguments: &TargetArguments) -> Result<Opened> {
     }
     chosen.announce();
     let archs: BTreeSet<&str> = devices.iter().filter_map(|device| device.fact("arch")).collect();
-    let place = Place {
+    let place = Setup {
         model: arguments.model.display().to_string(),
         onnxruntime: onnxruntime.display().to_string(),
         onnxruntime_version: environment.runtime().version().to_owned(),
@@ -296,7 +296,7 @@ fn refused(model: &Path, error: anyhow::Error) -> anyhow::Error {
     error.context(format!("the model {} could not be loaded", model.display()))
 }
 
-impl Place {
+impl Setup {
     /// For example `ONNX Runtime 1.31.1, driver host (host)`.
     pub fn text(&self) -> String {
         format!("ONNX Runtime {}, driver {} ({})", self.onnxruntime_version, self.driver, self.archs.join(", "))

@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::record::Record;
 use crate::report;
 use crate::table;
-use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
+use crate::target::{self, Opened, Placed, Setup, Target, TargetArguments};
 
 /// The version of the JSON document.
 const SCHEMA: u32 = 1;
@@ -39,7 +39,7 @@ pub struct Arguments {
 struct Report {
     schema: u32,
     #[serde(flatten)]
-    place: Place,
+    place: Setup,
     #[serde(flatten)]
     placed: Placed,
     /// The steps with several alternatives, each once.
@@ -82,7 +82,7 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     Ok(report(target.place.clone(), Placed::count(&session.assignment().told()?), reasons.steps))
 }
 
-fn report(place: Place, placed: Placed, all: Vec<Step>) -> Report {
+fn report(place: Setup, placed: Placed, all: Vec<Step>) -> Report {
     let step_count = all.len();
     let sum = |of: fn(&Step) -> Option<f64>| all.iter().filter_map(of).sum::<f64>();
     let usual_micros = sum(|step| Some(step.tuned.as_ref()?.usual_micros));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn sample(steps: Vec<Step>) -> Report {
-        let place = Place {
+        let place = Setup {
             model: "m.onnx".into(),
             onnxruntime: "libonnxruntime.so".into(),
             onnxruntime_version: "1.31.1".into(),

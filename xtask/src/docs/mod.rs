@@ -1,7 +1,9 @@
 //! The book under docs/: its generated pages, and the checks for all pages.
 
 mod excerpts;
+mod lexicon;
 mod links;
+mod names;
 mod plots;
 mod promises;
 mod sizes;
@@ -64,8 +66,8 @@ pub fn write(workspace: &Workspace) -> Result<()> {
 }
 
 /// Checks that generated pages are up to date, SUMMARY.md lists every page, Rust and C++ are quoted from files, links
-/// resolve, promises name tests, and no text contains a phrase that the lexicon avoids. Builds the book if mdbook is
-/// installed.
+/// resolve, promises name tests, and there are no phrases and names that the lexicon avoids. Builds the book if mdbook
+/// is installed.
 ///
 /// # Errors
 /// Lists everything that is wrong.
@@ -93,6 +95,7 @@ fn check(workspace: &Workspace) -> Result<usize> {
     faults.extend(missing_in_summary(workspace, &pages)?);
     faults.extend(promises::faults(workspace)?);
     faults.extend(words::faults(workspace)?);
+    faults.extend(names::faults(workspace)?);
     if !faults.is_empty() {
         bail!(
             "the documentation has faults\n  {}\n  help: cargo xtask docs writes what is generated",

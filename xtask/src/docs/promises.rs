@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn missing_files_and_tests_are_named() {
         let row = r#"{"says": "s", "where": ["gone.rs"], "tests": ["b.rs::it_hold", "c.py::it", "step nonsense", "d.rs::x"]}"#;
         let (_folder, workspace) = workspace_with(&rows(row));
         let faults = faults(&workspace).unwrap();

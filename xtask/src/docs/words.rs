@@ -2,78 +2,42 @@
 //!
 //! The search ignores case, matches whole words, and spans the line breaks of a comment or a paragraph.
 
-use std::fs;
+use anyhow::Result;
 
-use anyhow::{Context, Result, bail};
-
-use crate::shell;
+use super::lexicon::{self, Row};
 use crate::workspace::Workspace;
 
-const LEXICON: &str = "docs/lexicon.md";
-const HEADING: &str = "## Phrases we avoid\n";
+const HEADING: &str = "Phrases we avoid";
 /// Files that people read.
 const PATTERNS: [&str; 6] = ["*.rs", "*.py", "*.md", "*.toml", "*.hip", "*.h"];
 /// How a comment line begins; longer prefixes first.
 const COMMENTS: [&str; 6] = ["//!", "///", "//", "#", "*", ">"];
-
-/// A row of the table.
-#[derive(Debug, PartialEq)]
-struct Phrase {
-    /// In lower case.
-    avoid: String,
-    write: String,
-}
 
 /// Every occurrence of an avoided phrase.
 ///
 /// # Errors
 /// When the lexicon has no such table, or a file cannot be read.
 pub fn faults(workspace: &Workspace) -> Result<Vec<String>> {
-    let lexicon = fs::read_to_string(workspace.path(LEXICON)).with_context(|| format!("cannot read {LEXICON}"))?;
-    let phrases = phrases(&lexicon)?;
+    let phrases = phrases(&lexicon::read(workspace)?)?;
     let mut faults = Vec::new();
-    for file in tracked(workspace)?.lines().filter(|file| *file != LEXICON) {
-        // A file may be deleted but not committed yet, and test data may not be text.
-        let Ok(text) = fs::read_to_string(workspace.path(file)) else { continue };
+    for (file, text) in lexicon::tracked(workspace, &PATTERNS)?.into_iter().filter(|(file, _)| file != lexicon::FILE) {
         for (line, phrase) in hits(&text, &phrases) {
-            let Phrase { avoid, write } = phrase;
-            faults.push(format!("{file}:{line}: instead of \"{avoid}\" write \"{write}\" ({LEXICON})"));
+            let Row { avoid, write } = phrase;
+            faults.push(format!("{file}:{line}: instead of \"{avoid}\" write \"{write}\" ({})", lexicon::FILE));
         }
     }
     Ok(faults)
 }
 
-fn tracked(workspace: &Workspace) -> Result<String> {
-    let mut list = std::process::Command::new("git");
-    list.current_dir(workspace.root()).args(["ls-files", "--"]).args(PATTERNS);
-    let files = shell::capture(&mut list)?;
-    if files.is_empty() {
-        bail!("git lists no files in {}", workspace.root().display());
-    }
-    Ok(files)
-}
-
-fn phrases(lexicon: &str) -> Result<Vec<Phrase>> {
-    let section = lexicon.split_once(HEADING).map(|(_, rest)| rest.split("\n## ").next().unwrap_or(rest));
-    let section = section.with_context(|| format!("{LEXICON} has no heading {HEADING:?}"))?;
-    let rows = section.lines().filter(|line| line.starts_with('|')).skip(2);
-    let mut phrases = Vec::new();
-    for row in rows {
-        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let [avoid, write] = cells[..] else { bail!("{LEXICON}: expected two cells in {row:?}") };
-        if avoid.is_empty() || write.is_empty() {
-            bail!("{LEXICON}: empty cell in {row:?}");
-        }
-        phrases.push(Phrase { avoid: avoid.to_lowercase(), write: write.to_owned() });
-    }
-    if phrases.is_empty() {
-        bail!("{LEXICON}: the table of phrases is empty");
-    }
-    Ok(phrases)
+/// The phrases, in lower case.
+fn phrases(lexicon: &str) -> Result<Vec<Row>> {
+    let mut rows = lexicon::rows(lexicon, HEADING)?;
+    rows.iter_mut().for_each(|row| row.avoid = row.avoid.to_lowercase());
+    Ok(rows)
 }
 
 /// The phrases found, with the line where each begins.
-fn hits<'p>(text: &str, phrases: &'p [Phrase]) -> Vec<(usize, &'p Phrase)> {
+fn hits<'p>(text: &str, phrases: &'p [Row]) -> Vec<(usize, &'p Row)> {
     let (joined, starts) = joined(text);
     let mut found = Vec::new();
     for phrase in phrases {
@@ -113,22 +77,7 @@ fn joined(text: &str) -> (String, Vec<usize>) {
 mod tests {
     use super::*;
 
-    const LEXICON: &str = "# L\n\n| word | means |\n|---|---|\n| a | b |\n\n## Phrases we avoid\n\nWords.\n\n\
-                           | not | write |\n|---|---|\n| Blue moon | seldom |\n\n## More\n\n| x | y |\n";
-
-    #[test]
-    fn phrases_come_from_their_own_section() {
-        let want = [Phrase { avoid: "blue moon".into(), write: "seldom".into() }];
-        assert_eq!(phrases(LEXICON).unwrap(), want);
-    }
-
-    #[test]
-    fn a_lexicon_without_phrases_is_an_error() {
-        for broken in [LEXICON.replace("## Phrases", "## Other"), LEXICON.replace("| Blue moon | seldom |\n", "")] {
-            assert!(phrases(&broken).is_err(), "{broken}");
-        }
-        assert!(phrases(&LEXICON.replace("| seldom |", "| |")).is_err());
-    }
+    const LEXICON: &str = "# L\n\n## Phrases we avoid\n\n| not | write |\n|---|---|\n| Blue moon | seldom |\n";
 
     #[test]
     fn phrases_are_found_in_any_case_and_across_the_lines_of_a_comment() {

@@ -23,7 +23,7 @@ use crate::profile;
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::report;
-use crate::target::{self, Opened, PROVIDER, Place, Placed, Target, TargetArguments};
+use crate::target::{self, Opened, PROVIDER, Placed, Setup, Target, TargetArguments};
 
 /// The version of the JSON document.
 const SCHEMA: u32 = 1;
@@ -51,7 +51,7 @@ pub struct Arguments {
 struct Report {
     schema: u32,
     #[serde(flatten)]
-    place: Place,
+    place: Setup,
     #[serde(flatten)]
     placed: Placed,
     /// How often each pass of the engine changed a partition.
@@ -130,7 +130,7 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     Ok(Report { profile, memory, ..report(target.place.clone(), &assignment, reasons, arguments.steps) })
 }
 
-fn report(place: Place, assignment: &[Assigned], mut reasons: Reasons, with_steps: bool) -> Report {
+fn report(place: Setup, assignment: &[Assigned], mut reasons: Reasons, with_steps: bool) -> Report {
     let mut operators: BTreeMap<(String, String), Operator> = BTreeMap::new();
     let mut nodes = Vec::new();
     for (part, node) in assignment.iter().flat_map(|part| part.nodes.iter().map(move |node| (part, node))) {
@@ -181,8 +181,8 @@ mod tests {
     use super::*;
     use ort_client::AssignedNode;
 
-    fn place() -> Place {
-        Place {
+    fn place() -> Setup {
+        Setup {
             model: "m.onnx".into(),
             onnxruntime: "libonnxruntime.so".into(),
             onnxruntime_version: "1.31.1".into(),
