@@ -3,10 +3,10 @@
 //! Cargo selects them by name in the whole workspace. With `--package`, dependencies would get only the features that
 //! this package asks for, and would be built a second time beside those of the step `rust`.
 
-use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 
 use crate::shell;
 use crate::workspace::Workspace;
@@ -32,14 +32,13 @@ pub fn example(workspace: &Workspace, package: &str, name: &str) -> Result<PathB
 /// # Errors
 /// When the build fails.
 pub fn examples(workspace: &Workspace, package: &str) -> Result<PathBuf> {
-    let sources = workspace.path("crates").join(package).join("examples");
+    let metadata = shell::metadata(workspace.root())?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let targets = packages.filter(|one| one["name"] == package).filter_map(|one| one["targets"].as_array()).flatten();
+    let is_example = |target: &&Value| target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"example".into()));
+    let names: Vec<&str> = targets.filter(is_example).filter_map(|target| target["name"].as_str()).collect();
     let mut build = shell::cargo(workspace.root());
-    build.args(["build", "--workspace", "--quiet"]);
-    for entry in fs::read_dir(&sources).with_context(|| format!("cannot list {}", sources.display()))? {
-        if let Some(name) = entry?.path().file_stem() {
-            build.arg("--example").arg(name);
-        }
-    }
+    build.args(["build", "--workspace", "--quiet"]).args(names.iter().flat_map(|name| ["--example", name]));
     shell::run(&mut build)?;
     Ok(workspace.target().join("debug").join("examples"))
 }

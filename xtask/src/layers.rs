@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde_json::Value;
 
 use crate::workspace::Workspace;
@@ -78,11 +78,7 @@ struct Edge {
 /// # Errors
 /// When a crate is not in the table or uses one that it may not use; the message lists every such case.
 pub fn run(workspace: &Workspace) -> Result<()> {
-    let mut metadata = shell::cargo(workspace.root());
-    metadata.args(["metadata", "--format-version", "1", "--no-deps"]);
-    let metadata: Value = serde_json::from_str(&shell::capture(&mut metadata)?)
-        .context("`cargo metadata` printed something else than JSON")?;
-    let (crates, edges) = manifest_graph(&metadata);
+    let (crates, edges) = manifest_graph(&shell::metadata(workspace.root())?);
     let faults = faults(&crates, &edges);
     if !faults.is_empty() {
         bail!("the layer rule is broken\n  {}\n  help: the table is in xtask/src/layers.rs", faults.join("\n  "));

@@ -158,6 +158,12 @@ pub fn capture_stdout(command: &mut Command) -> Result<String> {
     Ok(said)
 }
 
+/// The manifests of the workspace in `root`, as `cargo metadata` prints them.
+pub fn metadata(root: &Path) -> Result<serde_json::Value> {
+    let printed = capture(cargo(root).args(["metadata", "--format-version", "1", "--no-deps"]))?;
+    serde_json::from_str(&printed).context("`cargo metadata` printed something else than JSON")
+}
+
 /// The executable of `package`'s target `name`, from cargo's JSON messages.
 pub fn executable(messages: &str, package: &str, name: &str) -> Option<PathBuf> {
     messages

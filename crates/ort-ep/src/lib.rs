@@ -13,8 +13,44 @@
 //! | [`Kernel`] | operators that run one by one |
 //! | [`Profiler`] | device events in ONNX Runtime's profile |
 //!
+//! ```
+//! use ort_ep::view::{Graph, HardwareDevice};
+//! use ort_ep::{Claims, DeviceOffer, Environment, Ep, EpRequest, Factory, NewEp, Registration, Result};
+//!
+//! ort_ep::plugin!(create, log_variable = "MY_EP_LOG");
+//!
+//! fn create(_: Registration<'_>) -> Result<Box<dyn Factory>> {
+//!     Ok(Box::new(MyFactory))
+//! }
+//!
+//! struct MyFactory;
+//!
+//! impl Factory for MyFactory {
+//!     fn vendor(&self) -> &str {
+//!         "Example"
+//!     }
+//!     fn version(&self) -> &str {
+//!         "0.1.0"
+//!     }
+//!     fn devices<'a>(&self, listed: &[HardwareDevice<'a>], _: &Environment) -> Result<Vec<DeviceOffer<'a>>> {
+//!         Ok(DeviceOffer::of_cpu(listed, &[]).into_iter().collect())
+//!     }
+//!     fn create_ep(&self, _: &EpRequest<'_>) -> Result<NewEp> {
+//!         Ok(MyEp.into())
+//!     }
+//! }
+//!
+//! struct MyEp;
+//!
+//! impl Ep for MyEp {
+//!     fn claim(&self, _: Graph<'_>, _: &mut Claims<'_>) -> Result<()> {
+//!         Ok(()) // Claims no node yet, so the CPU provider runs everything.
+//!     }
+//! }
+//! ```
+//!
 //! [`plugin!`] exports the library's two symbols; [`passthrough!`] makes a library that takes the place of another
-//! plugin. `examples/device_ep.rs` is a complete plugin with its own device memory.
+//! plugin. The examples are a course: `01-first-plugin`, `02-device-memory`, `03-kernels`, `04-stand-in`.
 //!
 //! The SDK takes care of the rest. It negotiates the API version without printing to stderr. No panic unwinds into ONNX
 //! Runtime, and no status leaks. Slots that ONNX Runtime calls without a null check are always filled. The two copy
@@ -65,3 +101,8 @@ pub use ort_ep_sys as sys;
 pub use partition::{Compiled, EpContextNode, FusedPartition, Partition};
 pub use profiler::{EventCategory, Profiler, Profiling, ProfilingEvent};
 pub use stream::{Notification, Stream};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

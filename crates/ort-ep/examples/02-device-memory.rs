@@ -1,7 +1,7 @@
-//! A complete plugin with its own device memory, in safe code: it multiplies two tensors.
+//! A plugin whose device has its own memory, in safe code: it multiplies two tensors.
 //!
 //! The "device" is a piece of RAM that ONNX Runtime must not touch directly: tensors move through our allocator and our
-//! copies, as on a GPU. Build it with `cargo build --example device_ep` and register the library:
+//! copies, as on a GPU. Build it with `cargo build -p ort-ep --example device_ep` and register the library:
 //!
 //! ```python
 //! onnxruntime.register_execution_provider_library("MulExecutionProvider", "libdevice_ep.so")
