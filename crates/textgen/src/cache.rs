@@ -6,9 +6,13 @@
 
 use std::sync::Arc;
 
-use crate::ffi::{Kind, Memory, Place, Tensor, bytes_of};
+use ort_client::{Element, Memory, Place, Tensor};
+
+use crate::error::Doing;
 use crate::model::{CacheLayout, Model};
 use crate::{Error, Result};
+
+const MAKING: &str = "making the cache";
 
 /// The cache of one generator.
 #[derive(Debug)]
@@ -22,7 +26,7 @@ pub(crate) struct Cache {
 
 #[derive(Debug)]
 struct Entry {
-    kind: Kind,
+    element: Element,
     heads: usize,
     head_size: usize,
     /// One block if shared, otherwise two.
@@ -35,11 +39,8 @@ impl Cache {
     /// An empty cache for sequences of up to `max_length` tokens.
     pub fn new(model: &Model, batch: usize, max_length: usize, shared: bool) -> Result<Cache> {
         let layout = model.layout();
-        let place = match &layout.cache_place {
-            Some(place) => Arc::clone(place),
-            None => Place::host()?,
-        };
-        let entries = layout.caches.iter().map(|cache| Entry::new(cache, &place, batch, max_length, shared));
+        let place = layout.cache_place.as_ref().unwrap_or(&layout.host);
+        let entries = layout.caches.iter().map(|cache| Entry::new(cache, place, batch, max_length, shared));
         Ok(Cache { batch, entries: entries.collect::<Result<_>>()?, shared, turn: 0 })
     }
 
@@ -80,9 +81,9 @@ impl Cache {
 
 impl Entry {
     fn new(cache: &CacheLayout, place: &Arc<Place>, batch: usize, max_length: usize, shared: bool) -> Result<Entry> {
-        let CacheLayout { kind, heads, head_size, .. } = *cache;
+        let CacheLayout { element, heads, head_size, .. } = *cache;
         let shape = [batch, heads, max_length, head_size].map(|extent| extent as i64);
-        let bytes = bytes_of(kind, &shape).ok_or_else(|| {
+        let bytes = element.bytes_of(&shape).ok_or_else(|| {
             Error::request(
                 format!("a cache of shape {shape:?} is too large"),
                 "ask for a smaller max_length (search.max_length in genai_config.json) or a smaller batch",
@@ -90,14 +91,14 @@ impl Entry {
         })?;
         let count = if shared { 1 } else { 2 };
         let blocks: Vec<Arc<Memory>> =
-            (0..count).map(|_| Memory::zeroed(place, bytes).map(Arc::new)).collect::<Result<_>>()?;
+            (0..count).map(|_| Memory::zeroed(place, bytes).map(Arc::new).doing(MAKING)).collect::<Result<_>>()?;
         let length = if shared { max_length } else { 0 };
-        let past = Tensor::new(&blocks[0], kind, &[shape[0], shape[1], length as i64, shape[3]])?;
-        Ok(Entry { kind, heads, head_size, blocks, past, present: None })
+        let past = Tensor::new(&blocks[0], element, &[shape[0], shape[1], length as i64, shape[3]]).doing(MAKING)?;
+        Ok(Entry { element, heads, head_size, blocks, past, present: None })
     }
 
     fn view(&self, batch: usize, block: usize, tokens: usize) -> Result<Tensor> {
         let shape = [batch, self.heads, tokens, self.head_size].map(|extent| extent as i64);
-        Tensor::new(&self.blocks[block], self.kind, &shape)
+        Tensor::new(&self.blocks[block], self.element, &shape).doing(MAKING)
     }
 }

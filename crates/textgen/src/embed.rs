@@ -17,8 +17,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ort::session::Session;
-use ort::value::{DynTensor, Outlet, Tensor, TensorElementType, ValueType};
+use ort_client::{Element, Kind, Port, Session, SessionOptions, Value};
 use serde_json::Value as Json;
 use tokenizers::{PostProcessor, TruncationParams};
 
@@ -102,11 +101,11 @@ impl Embedder {
         let tokenizer_path = folder.join(TOKENIZER);
         let (tokenizer, growth) = tokenizer(&tokenizer_path, options.max_tokens)?;
         files::check_folder(folder)?;
-        let builder = || Session::builder(runtime.environment()).doing("making options of a session");
-        let opened = provider::open(runtime, options.provider.as_ref(), &[], &path, builder)?;
+        let settings = || SessionOptions::new(runtime.environment()).doing("making options of a session");
+        let opened = provider::open(runtime, options.provider.as_ref(), &[], &path, settings)?;
         for input in opened.session.inputs() {
-            if !matches!(input.name(), "input_ids" | "attention_mask" | "token_type_ids") {
-                let problem = format!("it has the input {:?}, which is not fed", input.name());
+            if !matches!(&*input.name, "input_ids" | "attention_mask" | "token_type_ids") {
+                let problem = format!("it has the input {:?}, which is not fed", input.name);
                 return Err(wrong(&path, problem, "use an encoder of input_ids, attention_mask and token_type_ids"));
             }
         }
@@ -143,10 +142,18 @@ impl Embedder {
         let batch = batch.map_err(|problem| {
             wrong(&self.path, format!("the tokenizer failed: {problem}"), "give every sentence a word at least")
         })?;
-        let inputs = self.session.inputs().iter().map(|input| Ok((input.name().to_owned(), batch.tensor(input)?)));
-        let inputs = inputs.collect::<ort::Result<Vec<_>>>().doing("making the encoder's inputs")?;
-        let outputs = self.session.run(inputs).doing("running the encoder")?;
-        let (shape, values) = outputs[0].try_extract_tensor::<f32>().map_err(|error| {
+        let ports = self.session.inputs();
+        let values =
+            ports.iter().map(|input| batch.tensor(&self.session, input)).collect::<ort_client::Result<Vec<_>>>();
+        let values = values.doing("making the encoder's inputs")?;
+        let inputs: Vec<_> = ports.iter().map(|input| input.name.as_str()).zip(&values).collect();
+        let outputs: Vec<_> = self.session.outputs().iter().map(|output| output.name.as_str()).collect();
+        let outputs = self.session.run(&inputs, &outputs).doing("running the encoder")?;
+        let first = outputs.first().ok_or_else(|| {
+            wrong(&self.path, "it has no output".to_owned(), "use an encoder whose first output is of 32-bit floats")
+        })?;
+        let read = first.to_vec::<f32>().and_then(|values| Ok((first.shape()?, values)));
+        let (shape, values) = read.map_err(|error| {
             wrong(&self.path, error.to_string(), "use an encoder whose first output is of 32-bit floats")
         })?;
         let rows = batch.rows as i64;
@@ -204,20 +211,19 @@ impl Batch {
     }
 
     /// The tensor for an input, in the integer type that it expects.
-    fn tensor(&self, input: &Outlet) -> ort::Result<DynTensor> {
-        let values = match input.name() {
+    fn tensor(&self, session: &Session, input: &Port) -> ort_client::Result<Value> {
+        let values = match &*input.name {
             "input_ids" => &self.ids,
             "attention_mask" => &self.mask,
             _ => &self.types,
         };
-        let shape = [self.rows, self.columns];
-        let narrow = matches!(input.dtype(), ValueType::Tensor { ty: TensorElementType::Int32, .. });
-        if narrow {
+        let (runtime, shape) = (session.environment().runtime(), [self.rows as i64, self.columns as i64]);
+        if matches!(input.kind, Kind::Tensor(Element::I32, _)) {
             let values: Vec<i32> = values.iter().map(|&value| value as i32).collect();
-            return Ok(Tensor::from_array((shape, values))?.upcast());
+            return Value::from_slice(runtime, &shape, &values);
         }
         let values: Vec<i64> = values.iter().map(|&value| value.into()).collect();
-        Ok(Tensor::from_array((shape, values))?.upcast())
+        Value::from_slice(runtime, &shape, &values)
     }
 }
 

@@ -81,12 +81,12 @@ pub enum Error {
     #[error("the generation was cancelled")]
     Cancelled,
     /// A call to ONNX Runtime failed.
-    #[error("{doing}: {source}")]
+    #[error("{doing}: {}", source.message())]
     Ort {
         /// What the call was for.
         doing: &'static str,
         /// ONNX Runtime's error.
-        source: ort::Error,
+        source: ort_client::Error,
     },
 }
 
@@ -102,8 +102,22 @@ pub(crate) trait Doing<T> {
     fn doing(self, doing: &'static str) -> Result<T>;
 }
 
-impl<T> Doing<T> for ort::Result<T> {
+impl<T> Doing<T> for ort_client::Result<T> {
     fn doing(self, doing: &'static str) -> Result<T> {
-        self.map_err(|source| Error::Ort { doing, source })
+        use ort_client::Error as Failure;
+
+        const SMALLER: &str =
+            "ask for a smaller max_length (search.max_length in genai_config.json) or a smaller batch";
+        self.map_err(|source| match &source {
+            Failure::OutOfMemory { .. } => Error::request(source.to_string(), SMALLER),
+            Failure::TooLarge { .. } => {
+                Error::request(source.to_string(), "ask for a shorter prompt or a smaller batch")
+            }
+            Failure::Nul(_) => Error::request(source.to_string(), "use a text without one"),
+            Failure::LargerThanMemory { .. } | Failure::Count { .. } => {
+                Error::request(source.to_string(), "this is a mistake in textgen")
+            }
+            _ => Error::Ort { doing, source },
+        })
     }
 }

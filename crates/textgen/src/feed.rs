@@ -3,11 +3,18 @@
 //! A sequence is stored in *columns*. With one row, a column is a token. With more rows, prompts are padded at the end
 //! to the longest one, and later tokens follow in new columns, so a short row has a gap.
 
+use std::sync::Arc;
+
 use half::slice::HalfFloatSliceExt;
 
-use crate::ffi::{HostTensor, Kind, MadeTensor, Output, Tensor};
+use ort_client::{Element, HostTensor, MadeTensor, Output, Place, Tensor};
+
+use crate::error::Doing;
 use crate::model::{Layout, Model};
 use crate::{Error, Result};
+
+/// What is attempted when a tensor cannot be allocated.
+const MAKING: &str = "making the tensors of a run";
 
 /// Which columns hold a token, and at which position.
 #[derive(Debug, Default)]
@@ -69,7 +76,7 @@ impl Feed {
             batch,
             vocab_size,
             pruned: layout.pruned,
-            mask: layout.mask.map(|kind| Mask::new(kind, batch, max_length)).transpose()?,
+            mask: layout.mask.map(|element| Mask::new(&layout.host, element, batch, max_length)).transpose()?,
             single: Tokens::new(layout, batch, 1, vocab_size)?,
             prompt: None,
         })
@@ -161,16 +168,17 @@ pub(crate) fn input_names(model: &Model) -> impl Iterator<Item = &str> {
 impl Tokens {
     fn new(layout: &Layout, batch: usize, columns: usize, vocab_size: usize) -> Result<Tokens> {
         let (batch, width) = (batch as i64, columns as i64);
+        let zeros = |element, shape: &[i64]| HostTensor::new(&layout.host, element, shape).doing(MAKING);
         let logits = [batch, if layout.pruned { 1 } else { width }, vocab_size as i64];
         // The provider decides how many rows of logits it returns; with one column there is only one choice.
         let logits = match layout.last_alone && columns > 1 {
             true => Output::Made(MadeTensor::new(layout.logits)),
-            false => Output::Given(HostTensor::new(layout.logits, &logits)?),
+            false => Output::Given(zeros(layout.logits, &logits)?),
         };
         Ok(Tokens {
             columns,
-            ids: HostTensor::new(layout.ids, &[batch, width])?,
-            positions: layout.positions.map(|kind| HostTensor::new(kind, &[batch, width])).transpose()?,
+            ids: zeros(layout.ids, &[batch, width])?,
+            positions: layout.positions.map(|element| zeros(element, &[batch, width])).transpose()?,
             logits,
         })
     }
@@ -196,8 +204,8 @@ struct Mask {
 }
 
 impl Mask {
-    fn new(kind: Kind, batch: usize, max_length: usize) -> Result<Mask> {
-        let tensor = HostTensor::new(kind, &[batch as i64, max_length as i64])?;
+    fn new(host: &Arc<Place>, element: Element, batch: usize, max_length: usize) -> Result<Mask> {
+        let tensor = HostTensor::new(host, element, &[batch as i64, max_length as i64]).doing(MAKING)?;
         Ok(Mask { tensor, batch, width: max_length, total: 0 })
     }
 
@@ -212,7 +220,7 @@ impl Mask {
                 self.fill(total..self.total, |_, _| false);
                 self.total = total;
             }
-            self.tensor.reshape(&[self.batch as i64, width as i64])?;
+            self.tensor.reshape(&[self.batch as i64, width as i64]).doing(MAKING)?;
             self.width = width;
         }
         if total < self.total {
@@ -235,8 +243,8 @@ impl Mask {
 }
 
 fn write_integers(tensor: &mut HostTensor, values: impl Iterator<Item = i64>) {
-    match tensor.kind() {
-        Kind::Int32 => {
+    match tensor.element() {
+        Element::I32 => {
             let cells: &mut [i32] = bytemuck::cast_slice_mut(tensor.bytes_mut());
             cells.iter_mut().zip(values).for_each(|(cell, value)| *cell = value as i32);
         }
@@ -248,21 +256,21 @@ fn write_integers(tensor: &mut HostTensor, values: impl Iterator<Item = i64>) {
 }
 
 fn set_integer(tensor: &mut HostTensor, index: usize, value: i64) {
-    match tensor.kind() {
-        Kind::Int32 => bytemuck::cast_slice_mut::<u8, i32>(tensor.bytes_mut())[index] = value as i32,
+    match tensor.element() {
+        Element::I32 => bytemuck::cast_slice_mut::<u8, i32>(tensor.bytes_mut())[index] = value as i32,
         _ => bytemuck::cast_slice_mut::<u8, i64>(tensor.bytes_mut())[index] = value,
     }
 }
 
 fn floats<'a>(tensor: &'a mut Output, start: usize, count: usize, converted: &'a mut Vec<f32>) -> &'a mut [f32] {
-    let kind = tensor.kind();
-    let bytes = &mut tensor.bytes_mut()[start * kind.bytes()..(start + count) * kind.bytes()];
-    if kind == Kind::Float {
+    let element = tensor.element();
+    let bytes = &mut tensor.bytes_mut()[start * element.bytes()..(start + count) * element.bytes()];
+    if element == Element::F32 {
         return bytemuck::cast_slice_mut(bytes);
     }
     converted.resize(count, 0.0);
-    match kind {
-        Kind::Half => bytemuck::cast_slice::<u8, half::f16>(bytes).convert_to_f32_slice(converted),
+    match element {
+        Element::F16 => bytemuck::cast_slice::<u8, half::f16>(bytes).convert_to_f32_slice(converted),
         _ => bytemuck::cast_slice::<u8, half::bf16>(bytes).convert_to_f32_slice(converted),
     }
     converted

@@ -7,9 +7,12 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use ort_client::{Call, RunOptions};
+
 use crate::cache::Cache;
+use crate::cancel::Canceller;
+use crate::error::Doing;
 use crate::feed::{self, Columns, Feed, Span};
-use crate::ffi::{Call, Canceller, RunOptions};
 use crate::provider::Attached;
 use crate::sampler::{History, Sampler, TokenFilter};
 use crate::{Error, Model, Result, Sampling};
@@ -125,8 +128,9 @@ impl Generator {
         let caches = &model.layout().caches;
         let inputs = feed::input_names(model).chain(caches.iter().map(|cache| cache.past.as_str()));
         let outputs = caches.iter().map(|cache| cache.present.as_str());
+        let outputs = std::iter::once(config.names.logits.as_str()).chain(outputs);
         Ok(Generator {
-            call: Call::new(inputs, std::iter::once(config.names.logits.as_str()).chain(outputs))?,
+            call: Call::new(inputs, outputs).doing("naming the inputs and outputs")?,
             cache: Cache::new(model, batch, max_length, config.search.share_buffer)?,
             feed: Feed::new(model, batch, max_length)?,
             canceller: Canceller::new(&[&prompt_options, &step_options]),
@@ -370,9 +374,12 @@ impl Generator {
         let (inputs, logits) = self.feed.tensors();
         let inputs = inputs.chain(self.cache.past());
         let start = Instant::now();
-        let ran = self.call.run(self.model.session(), options, &self.canceller, inputs, logits, self.cache.present());
+        let ran = self.call.run(self.model.session(), options, inputs, logits, self.cache.present());
         self.time_in_runs += start.elapsed();
-        ran?;
+        match ran {
+            Err(_) if self.canceller.is_cancelled() => return Err(Error::Cancelled),
+            other => other.doing("running the model")?,
+        }
         self.feed.check()?;
         self.cache.advance();
         self.cached = span.total;
@@ -463,7 +470,7 @@ fn run_options(model: &Model) -> Result<(RunOptions, RunOptions)> {
         if matches!(model.attached(), Attached::Plugin { .. }) {
             entries.push((GRAPH_ID.to_owned(), id));
         }
-        RunOptions::new(&entries)
+        RunOptions::new(model.runtime(), &entries).doing("making options of a run")
     };
     let id = NEXT_GRAPH_ID.fetch_add(1, Ordering::Relaxed);
     Ok((with_graph("-1".to_owned())?, with_graph(id.to_string())?))

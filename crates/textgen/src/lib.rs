@@ -39,6 +39,7 @@
 #![deny(unsafe_code)]
 
 mod cache;
+mod cancel;
 mod caught;
 mod config;
 #[cfg(feature = "constrained")]
@@ -62,15 +63,17 @@ mod template;
 mod text;
 mod tokenizer;
 
-pub use config::{Config, DeviceFilter, HardwareKind, Names, ProviderRequest, Search};
+pub use cancel::Canceller;
+pub use config::{Config, DeviceFilter, Names, ProviderRequest, Search};
 #[cfg(feature = "constrained")]
 pub use constraint::{Constraint, Form};
 pub use conversation::{Conversation, Message};
 pub use error::{Error, Result};
-pub use ffi::{Canceller, with_trusted_options};
+pub use ffi::with_trusted_options;
 pub use files::open_regular;
 pub use generator::{Finish, Generator, GeneratorOptions, PromptShape};
 pub use model::Model;
+pub use ort_client::HardwareKind;
 pub use provider::{AMDGPU, Attached, normalise};
 pub use runtime::Runtime;
 pub use sampler::{Sampling, TokenFilter};

@@ -4,15 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use options::hip::LAST_LOGITS;
-use ort::ErrorCode;
-use ort::logging::LogLevel;
-use ort::session::Session;
-use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ort::value::{Outlet, TensorElementType, ValueType};
+use ort_client::{Code, Dim, Element, Kind, LogLevel, Optimization, Place, Session, SessionOptions};
 
 use crate::config::{Config, Names};
 use crate::error::Doing;
-use crate::ffi::{Kind, Place};
 use crate::files;
 use crate::provider::{self, Attached};
 use crate::{Error, PromptShape, Result, Runtime};
@@ -35,11 +30,11 @@ struct Inner {
 /// Inputs and outputs of the decoder.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    pub ids: Kind,
+    pub ids: Element,
     /// `None` if the decoder has no such input.
-    pub mask: Option<Kind>,
-    pub positions: Option<Kind>,
-    pub logits: Kind,
+    pub mask: Option<Element>,
+    pub positions: Option<Element>,
+    pub logits: Element,
     /// Whether the model returns only the logits of the last token.
     pub pruned: bool,
     /// Whether the provider may return only the logits of a prompt's last token.
@@ -48,6 +43,8 @@ pub(crate) struct Layout {
     pub caches: Vec<CacheLayout>,
     /// Where the session wants the cache; `None` means host memory.
     pub cache_place: Option<Arc<Place>>,
+    /// Host memory.
+    pub host: Arc<Place>,
 }
 
 /// One cache tensor: the keys or the values of a layer.
@@ -55,7 +52,7 @@ pub(crate) struct Layout {
 pub(crate) struct CacheLayout {
     pub past: String,
     pub present: String,
-    pub kind: Kind,
+    pub element: Element,
     pub heads: usize,
     pub head_size: usize,
 }
@@ -76,15 +73,13 @@ impl Model {
                     .to_owned(),
         })?;
         let opened = provider::open(runtime, config.provider.as_ref(), &provider_entries(config), path, || {
-            session_builder(runtime, config)
+            session_options(runtime, config)
         });
         let opened = opened.map_err(|error| match error {
-            Error::Ort { source, .. }
-                if !matches!(source.code(), ErrorCode::InvalidArgument | ErrorCode::ExecutionProviderFailure) =>
-            {
+            Error::Ort { source, .. } if !matches!(source.code(), Some(Code::INVALID_ARGUMENT | Code::EP_FAIL)) => {
                 Error::Model {
                     path: path.clone(),
-                    problem: source.to_string(),
+                    problem: source.message().into_owned(),
                     help: "the file, or the .data file beside it, is damaged, or needs a newer ONNX Runtime".to_owned(),
                 }
             }
@@ -131,13 +126,18 @@ impl Model {
     /// Size of the keys and values of one token in bytes, over all layers.
     pub fn cache_bytes_per_token(&self) -> usize {
         let caches = self.inner.layout.caches.iter();
-        caches.map(|cache| cache.heads * cache.head_size * cache.kind.bytes()).sum()
+        caches.map(|cache| cache.heads * cache.head_size * cache.element.bytes()).sum()
     }
 
     /// Peak memory of the caches' allocator in bytes; `None` if the caches are in host memory, or the allocator has no
     /// statistics.
     pub fn device_bytes_at_most(&self) -> Option<u64> {
-        self.inner.layout.cache_place.as_ref()?.most_in_use()
+        let stats = self.inner.layout.cache_place.as_ref()?.stats()?;
+        stats.iter().find(|(name, _)| name == "MaxInUse")?.1.parse().ok()
+    }
+
+    pub(crate) fn runtime(&self) -> &ort_client::Runtime {
+        self.inner.session.environment().runtime()
     }
 
     pub(crate) fn session(&self) -> &Session {
@@ -174,15 +174,15 @@ fn last_logits(config: &Config) -> Option<&str> {
     said.or_else(|| config.search.share_buffer.then_some(ALONE))
 }
 
-fn session_builder(runtime: &Runtime, config: &Config) -> Result<SessionBuilder> {
+fn session_options(runtime: &Runtime, config: &Config) -> Result<SessionOptions> {
     let settings = &config.session;
-    let build = || -> ort::Result<SessionBuilder> {
-        let mut builder = Session::builder(runtime.environment())?;
+    let make = || -> ort_client::Result<SessionOptions> {
+        let mut options = SessionOptions::new(runtime.environment())?;
         if let Some(id) = &settings.log_id {
-            builder = builder.with_log_id(id)?;
+            options.log_id(id)?;
         }
         if let Some(severity) = settings.log_severity {
-            builder = builder.with_log_level(match severity {
+            options.log_level(match severity {
                 0 => LogLevel::Verbose,
                 1 => LogLevel::Info,
                 2 => LogLevel::Warning,
@@ -191,31 +191,31 @@ fn session_builder(runtime: &Runtime, config: &Config) -> Result<SessionBuilder>
             })?;
         }
         if let Some(threads) = settings.intra_threads {
-            builder = builder.with_intra_threads(threads)?;
+            options.intra_threads(threads)?;
         }
         if let Some(threads) = settings.inter_threads {
-            builder = builder.with_inter_threads(threads)?;
+            options.inter_threads(threads)?;
         }
         if let Some(pattern) = settings.memory_pattern {
-            builder = builder.with_memory_pattern(pattern)?;
+            options.memory_pattern(pattern)?;
         }
         let level = settings.optimisation.as_deref().and_then(|level| match level {
-            "ORT_DISABLE_ALL" => Some(GraphOptimizationLevel::Disable),
-            "ORT_ENABLE_BASIC" => Some(GraphOptimizationLevel::Level1),
-            "ORT_ENABLE_EXTENDED" => Some(GraphOptimizationLevel::Level2),
-            "ORT_ENABLE_LAYOUT" => Some(GraphOptimizationLevel::Level3),
-            "ORT_ENABLE_ALL" => Some(GraphOptimizationLevel::All),
+            "ORT_DISABLE_ALL" => Some(Optimization::Disabled),
+            "ORT_ENABLE_BASIC" => Some(Optimization::Basic),
+            "ORT_ENABLE_EXTENDED" => Some(Optimization::Extended),
+            "ORT_ENABLE_LAYOUT" => Some(Optimization::Layout),
+            "ORT_ENABLE_ALL" => Some(Optimization::All),
             _ => None,
         });
         if let Some(level) = level {
-            builder = builder.with_optimization_level(level)?;
+            options.optimization(level)?;
         }
         for (key, value) in &config.session_entries {
-            builder = builder.with_config_entry(key, value)?;
+            options.config(key, value)?;
         }
-        Ok(builder)
+        Ok(options)
     };
-    build().doing("making options of a session")
+    make().doing("making options of a session")
 }
 
 /// Reads a session's inputs and outputs.
@@ -226,10 +226,11 @@ struct Reader<'a> {
 }
 
 /// An input or output tensor of a session.
-struct Port<'a> {
+struct Port {
     index: usize,
-    element: TensorElementType,
-    shape: &'a [i64],
+    element: Element,
+    /// Dynamic extents are -1.
+    shape: Vec<i64>,
 }
 
 impl Reader<'_> {
@@ -247,8 +248,9 @@ impl Reader<'_> {
         let (logits, pruned) = self.logits(&logits)?;
         let (caches, first) = self.caches()?;
         self.all_inputs_are_fed(&caches)?;
-        let cache_place = Place::of_input(runtime.environment(), self.session, first)?;
-        Ok(Layout { ids, mask, positions, logits, pruned, last_alone: false, caches, cache_place })
+        let cache_place = Place::of_input(self.session, first).doing("asking where inputs are wanted")?;
+        let host = Place::host(runtime.environment().runtime()).doing("naming the memory of this process")?;
+        Ok(Layout { host, ids, mask, positions, logits, pruned, last_alone: false, caches, cache_place })
     }
 
     /// Layers without a cache are skipped; a model without any cache cannot generate token by token.
@@ -275,29 +277,36 @@ impl Reader<'_> {
         Ok((caches, first))
     }
 
-    fn cache(&self, past: String, present: String, port: &Port<'_>) -> Result<CacheLayout> {
-        let &[_, heads, _, head_size] = port.shape else {
+    fn cache(&self, past: String, present: String, port: &Port) -> Result<CacheLayout> {
+        let [_, heads, _, head_size] = port.shape[..] else {
             let problem = format!("{past:?} has the shape {:?}", port.shape);
             return Err(self.wrong(problem, "a cache is [batch, heads, tokens, elements]"));
         };
-        let kind = Kind::of(port.element)
-            .ok_or_else(|| self.wrong(format!("{past:?} holds {:?}", port.element), "use a cache of floats"))?;
+        let element = port.element;
+        if !matches!(
+            element,
+            Element::F32 | Element::F16 | Element::Bf16 | Element::I8 | Element::U8 | Element::I32 | Element::I64
+        ) {
+            return Err(self.wrong(format!("{past:?} holds {}", element.name()), "use a cache of floats"));
+        }
         // The model's extents take precedence; dynamic ones come from the configuration.
         let extent = |extent: i64, config: usize| usize::try_from(extent).unwrap_or(config);
         Ok(CacheLayout {
             past,
             present,
-            kind,
+            element,
             heads: extent(heads, self.config.kv_heads),
             head_size: extent(head_size, self.config.head_size),
         })
     }
 
-    fn logits(&self, port: &Port<'_>) -> Result<(Kind, bool)> {
+    fn logits(&self, port: &Port) -> Result<(Element, bool)> {
         let name = &self.config.names.logits;
-        let kind = Kind::of(port.element).filter(|kind| matches!(kind, Kind::Half | Kind::Bfloat | Kind::Float));
-        let kind = kind.ok_or_else(|| self.wrong(format!("{name:?} holds {:?}", port.element), "use floats"))?;
-        let &[_, tokens, vocab] = port.shape else {
+        let element = port.element;
+        if !matches!(element, Element::F16 | Element::Bf16 | Element::F32) {
+            return Err(self.wrong(format!("{name:?} holds {}", element.name()), "use floats"));
+        }
+        let [_, tokens, vocab] = port.shape[..] else {
             let problem = format!("{name:?} has the shape {:?}", port.shape);
             return Err(self.wrong(problem, "logits are [batch, tokens, vocabulary]"));
         };
@@ -305,7 +314,7 @@ impl Reader<'_> {
             let problem = format!("{name:?} has rows of {vocab}, model.vocab_size is {}", self.config.vocab_size);
             return Err(self.wrong(problem, "correct model.vocab_size in genai_config.json"));
         }
-        Ok((kind, tokens == 1))
+        Ok((element, tokens == 1))
     }
 
     fn all_inputs_are_fed(&self, caches: &[CacheLayout]) -> Result<()> {
@@ -314,41 +323,45 @@ impl Reader<'_> {
             [&names.input_ids, &names.attention_mask, &names.position_ids].into_iter().any(|known| known == name)
                 || caches.iter().any(|cache| cache.past == name)
         };
-        match self.session.inputs().iter().find(|input| !fed(input.name())) {
+        match self.session.inputs().iter().find(|input| !fed(&input.name)) {
             None => Ok(()),
             Some(input) => {
-                let problem = format!("it has the input {:?}, which is not fed", input.name());
+                let problem = format!("it has the input {:?}, which is not fed", input.name);
                 Err(self.wrong(problem, "check model.decoder.inputs and num_hidden_layers in genai_config.json"))
             }
         }
     }
 
-    fn optional_integers(&self, name: &str) -> Result<Option<Kind>> {
+    fn optional_integers(&self, name: &str) -> Result<Option<Element>> {
         self.input(name)?.map(|port| self.integers(name, &port)).transpose()
     }
 
-    fn integers(&self, name: &str, port: &Port<'_>) -> Result<Kind> {
-        match Kind::of(port.element) {
-            Some(kind @ (Kind::Int32 | Kind::Int64)) => Ok(kind),
-            _ => Err(self.wrong(format!("{name:?} holds {:?}", port.element), "use int32 or int64")),
+    fn integers(&self, name: &str, port: &Port) -> Result<Element> {
+        match port.element {
+            element @ (Element::I32 | Element::I64) => Ok(element),
+            other => Err(self.wrong(format!("{name:?} holds {}", other.name()), "use int32 or int64")),
         }
     }
 
-    fn input(&self, name: &str) -> Result<Option<Port<'_>>> {
+    fn input(&self, name: &str) -> Result<Option<Port>> {
         self.port(self.session.inputs(), name)
     }
 
-    fn output(&self, name: &str) -> Result<Option<Port<'_>>> {
+    fn output(&self, name: &str) -> Result<Option<Port>> {
         self.port(self.session.outputs(), name)
     }
 
-    fn port<'o>(&self, outlets: &'o [Outlet], name: &str) -> Result<Option<Port<'o>>> {
-        let Some((index, outlet)) = outlets.iter().enumerate().find(|(_, outlet)| outlet.name() == name) else {
+    fn port(&self, ports: &[ort_client::Port], name: &str) -> Result<Option<Port>> {
+        let Some((index, port)) = ports.iter().enumerate().find(|(_, port)| port.name == name) else {
             return Ok(None);
         };
-        match outlet.dtype() {
-            ValueType::Tensor { ty, shape, .. } => Ok(Some(Port { index, element: *ty, shape })),
-            _ => Err(self.wrong(format!("{name:?} is not a tensor"), "use a decoder of tensors")),
+        match &port.kind {
+            Kind::Tensor(element, dims) => {
+                let extent = |dim: &Dim| if let Dim::Size(size) = dim { *size as i64 } else { -1 };
+                Ok(Some(Port { index, element: *element, shape: dims.iter().map(extent).collect() }))
+            }
+            Kind::Other(_) => Err(self.wrong(format!("{name:?} is not a tensor"), "use a decoder of tensors")),
+            other => Err(self.wrong(format!("{name:?} is {other}"), "use a decoder of tensors of numbers")),
         }
     }
 

@@ -5,14 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use options::{Options, Origin, Profile};
-use ort::AsPointer;
-use ort::session::Session;
-use ort::session::builder::SessionBuilder;
+use ort_client::{Hardware, Registration, Session, SessionOptions};
 
-use crate::config::{DeviceFilter, HardwareKind, ProviderRequest};
+use crate::config::{DeviceFilter, ProviderRequest};
 use crate::error::Doing;
-use crate::ffi::{self, DeviceFacts};
-use crate::{Error, Result, Runtime};
+use crate::{Error, Result, Runtime, ffi};
 
 /// The name of our provider in ONNX Runtime.
 pub const AMDGPU: &str = "AMDGPUExecutionProvider";
@@ -91,8 +88,8 @@ pub(crate) struct Opened {
     pub notices: Vec<String>,
 }
 
-/// Creates a session on the plugin's provider, or on AMD's provider inside ONNX Runtime, or on the CPU. `builder`
-/// applies the session's own settings; `entries` are hints about the model for the provider.
+/// Creates a session on the plugin's provider, or on AMD's provider inside ONNX Runtime, or on the CPU. `settings`
+/// makes the session's own settings; `entries` are hints about the model for the provider.
 ///
 /// # Errors
 /// When an option is wrong, when creating a session on an available device fails, or when a GPU, profile or backend
@@ -102,22 +99,22 @@ pub(crate) fn open(
     request: Option<&ProviderRequest>,
     entries: &[(String, String)],
     model: &Path,
-    builder: impl Fn() -> Result<SessionBuilder>,
+    settings: impl Fn() -> Result<SessionOptions>,
 ) -> Result<Opened> {
-    let cpu = || -> Result<Session> { builder()?.commit_from_file(model).doing("loading the model on the CPU") };
+    let cpu = || Session::from_file(&settings()?, model).doing("loading the model on the CPU");
     let Some(request) = request else {
         return Ok(Opened { session: cpu()?, attached: Attached::Cpu, notices: Vec::new() });
     };
     // A misspelled option is an error even on machines without a GPU.
     let named = Named::of(&checked_options(&request.options, entries)?);
     let mut reasons = Vec::new();
-    match by_plugin(runtime, request, entries, model, &builder) {
+    match by_plugin(runtime, request, entries, model, &settings) {
         Ok((session, attached)) => return Ok(Opened { session, attached, notices: Vec::new() }),
         Err(AttachError::Unavailable(reason)) => reasons.push(format!("plugin: {}", reason.trim())),
         Err(AttachError::Failed(error)) => return Err(error),
     }
     if named.may_be_legacy() {
-        match by_legacy_name(request, model, &builder) {
+        match by_legacy_name(request, model, &settings) {
             Ok(session) => {
                 let notice = format!("{AMDGPU} is not available ({}); using {LEGACY}", reasons.join("; "));
                 return Ok(Opened { session, attached: Attached::Legacy, notices: vec![notice] });
@@ -210,34 +207,30 @@ fn by_plugin(
     request: &ProviderRequest,
     entries: &[(String, String)],
     model: &Path,
-    builder: impl Fn() -> Result<SessionBuilder>,
+    settings: impl Fn() -> Result<SessionOptions>,
 ) -> Result<(Session, Attached), AttachError> {
-    register(runtime, request)?;
-    let environment = runtime.environment();
-    let ours = || environment.devices().filter(|device| device.ep().is_ok_and(|name| name == AMDGPU));
-    let facts: Vec<DeviceFacts> = ours().map(|device| ffi::device_facts(&device)).collect();
-    if facts.is_empty() {
+    let Some(registration) = register(runtime, request)? else {
         return Err(AttachError::Unavailable("it is registered and offers no device".to_owned()));
-    }
-    let chosen: Vec<bool> = facts.iter().map(|facts| is_wanted(facts, &request.filter)).collect();
-    let Some(first) = chosen.iter().position(|&chosen| chosen) else {
-        return Err(AttachError::Unavailable(format!("none of its {} devices passes the filter", facts.len())));
     };
-    let DeviceFacts { driver, library, .. } = facts[first].clone();
+    let doing = "loading the model on AMDGPUExecutionProvider";
+    let mut devices = registration.devices().doing(doing)?;
+    let offered = devices.len();
+    devices.retain(|device| is_wanted(&device.hardware(), &request.filter));
+    let Some(first) = devices.first() else {
+        return Err(AttachError::Unavailable(format!("none of its {offered} devices passes the filter")));
+    };
+    let driver = first.fact("driver").map(str::to_owned);
+    let library = first.fact("library_path").map(PathBuf::from);
     if request.require_gpu && driver.as_deref() == Some("host") {
         let reason = "its only device is the host device (AMDGPU_EP_DRIVER=host)";
         return Err(AttachError::Unavailable(reason.to_owned()));
     }
-    let devices = ours().zip(&chosen).filter(|(_, chosen)| **chosen).map(|(device, _)| device);
-    let options: Vec<(String, String)> =
-        request.options.iter().map(|(key, value)| (format!("{AMDGPU}.{key}"), value.clone())).collect();
-    let doing = "loading the model on AMDGPUExecutionProvider";
-    let mut builder = builder()?;
+    let mut settings = settings()?;
     for (key, value) in entries {
-        builder = builder.with_config_entry(key, value).map_err(ort::Error::from).doing(doing)?;
+        settings.config(key, value).doing(doing)?;
     }
-    let mut builder = builder.with_devices(devices, Some(&options)).map_err(ort::Error::from).doing(doing)?;
-    let session = builder.commit_from_file(model).doing(doing)?;
+    settings.devices(&devices, &request.options).doing(doing)?;
+    let session = Session::from_file(&settings, model).doing(doing)?;
     let backend = library.as_deref().and_then(ffi::last_backend);
     Ok((session, Attached::Plugin { driver, backend }))
 }
@@ -245,23 +238,23 @@ fn by_plugin(
 fn by_legacy_name(
     request: &ProviderRequest,
     model: &Path,
-    builder: impl Fn() -> Result<SessionBuilder>,
+    settings: impl Fn() -> Result<SessionOptions>,
 ) -> Result<Session, String> {
-    let mut builder = builder().map_err(|error| error.to_string())?;
+    let mut settings = settings().map_err(|error| error.to_string())?;
     // This provider has no profiles, and rejects unknown options.
     let options: Vec<_> = request.options.iter().filter(|(key, _)| key != "profile").cloned().collect();
-    ffi::append_by_name(builder.ptr_mut(), LEGACY, &options).map_err(|error| error.to_string())?;
-    builder.commit_from_file(model).map_err(|error| error.to_string())
+    settings.provider(LEGACY, &options).map_err(|error| error.message().into_owned())?;
+    Session::from_file(&settings, model).map_err(|error| error.message().into_owned())
 }
 
-/// Registers the plugin library, unless it is registered already. Its options come from the caller: those that a model
+/// Registers the plugin library, unless it is registered already; `None` if it offers no device. Its options come from the caller: those that a model
 /// folder may not set were removed when the configuration was read.
-fn register(runtime: &Runtime, request: &ProviderRequest) -> Result<(), AttachError> {
+fn register(runtime: &Runtime, request: &ProviderRequest) -> Result<Option<Registration>, AttachError> {
     // ONNX Runtime rejects a second registration, so only one thread may check and register at a time.
     static REGISTERING: Mutex<()> = Mutex::new(());
     let _registering = REGISTERING.lock().unwrap_or_else(PoisonError::into_inner);
-    if runtime.environment().devices().any(|device| device.ep().is_ok_and(|name| name == AMDGPU)) {
-        return Ok(());
+    if let Some(registration) = runtime.provider(AMDGPU)? {
+        return Ok(Some(registration));
     }
     let named = std::env::var_os(PATH_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
     let Some(library) = request.library.clone().or(named) else {
@@ -269,7 +262,7 @@ fn register(runtime: &Runtime, request: &ProviderRequest) -> Result<(), AttachEr
     };
     let library = regular_file(&library)?;
     ffi::with_trusted_options(&library, || runtime.register(AMDGPU, &library))?;
-    Ok(())
+    Ok(runtime.provider(AMDGPU)?)
 }
 
 /// The absolute path of the library. The user named it, so a wrong path is an error.
@@ -287,14 +280,16 @@ fn regular_file(library: &Path) -> Result<PathBuf> {
     Ok(whole)
 }
 
-fn is_wanted(device: &DeviceFacts, filter: &DeviceFilter) -> bool {
-    filter.kind.is_none_or(|kind: HardwareKind| kind == device.kind)
+fn is_wanted(device: &Hardware, filter: &DeviceFilter) -> bool {
+    filter.kind.is_none_or(|kind| Some(kind) == device.kind)
         && filter.vendor_id.is_none_or(|id| id == device.vendor_id)
         && filter.device_id.is_none_or(|id| id == device.device_id)
 }
 
 #[cfg(test)]
 mod tests {
+    use ort_client::HardwareKind;
+
     use super::*;
 
     #[test]
@@ -340,8 +335,7 @@ mod tests {
 
     #[test]
     fn a_filter_chooses_by_everything_it_names() {
-        let device =
-            DeviceFacts { kind: HardwareKind::Gpu, vendor_id: 0x1002, device_id: 7, driver: None, library: None };
+        let device = Hardware { kind: Some(HardwareKind::Gpu), vendor_id: 0x1002, device_id: 7 };
         let all = DeviceFilter::default();
         assert!(is_wanted(&device, &all));
         assert!(is_wanted(&device, &DeviceFilter { kind: Some(HardwareKind::Gpu), device_id: Some(7), ..all.clone() }));

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
 use options::Origin;
+use ort_client::HardwareKind;
 use serde_json::Value;
 
 use super::raw::{self, Root};
-use super::{Config, DeviceFilter, HardwareKind, Names, ProviderRequest, Search, SessionSettings};
+use super::{Config, DeviceFilter, Names, ProviderRequest, Search, SessionSettings};
 use crate::provider::{self, Name};
 use crate::{Error, Result};
 

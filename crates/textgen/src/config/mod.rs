@@ -7,6 +7,8 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use ort_client::HardwareKind;
+
 use crate::files::{self, largest};
 use crate::provider;
 use crate::{Error, Result};
@@ -151,17 +153,6 @@ pub struct DeviceFilter {
     pub vendor_id: Option<u32>,
     /// The device id.
     pub device_id: Option<u32>,
-}
-
-/// The device type that ONNX Runtime reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HardwareKind {
-    /// A CPU.
-    Cpu,
-    /// A GPU.
-    Gpu,
-    /// An NPU.
-    Npu,
 }
 
 impl Config {
