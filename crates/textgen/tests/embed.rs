@@ -142,6 +142,32 @@ fn sentences_of_a_batch_are_pooled_without_their_padding() {
 }
 
 #[test]
+fn the_example_prints_how_alike_sentences_are() {
+    let Ok(onnxruntime) = testkit::place::onnxruntime().inspect_err(|reason| println!("skipped: {reason}")) else {
+        return;
+    };
+    // Cargo runs tests from `<profile>/deps` and puts examples beside that folder.
+    let test = std::env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("examples/04-embeddings");
+    if !program.exists() {
+        println!("skipped: {} is missing; `cargo xtask test --only rust` builds it", program.display());
+        return;
+    }
+    let (encoder, sentences) = (Encoder::new(ElementType::Int64, false), ["a cat", "A cat sits.", "rain"]);
+    let mut command = std::process::Command::new(program);
+    let output = command.arg(onnxruntime).arg(encoder.path()).args(sentences).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let vectors = sentences.map(|sentence| encoder.reference(sentence.as_bytes(), Pooling::Mean, true));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for ((line, sentence), vector) in text.lines().zip(sentences).zip(&vectors) {
+        let wanted: f64 = vector.iter().zip(&vectors[0]).map(|(a, b)| a * b).sum();
+        let (found, name) = line.split_once(' ').unwrap();
+        assert!(name == sentence && (found.parse::<f64>().unwrap() - wanted).abs() < 1e-3, "{line}, expected {wanted}");
+    }
+    assert_eq!(text.lines().count(), sentences.len());
+}
+
+#[test]
 fn what_the_model_pooled_is_taken_as_it_is() {
     let encoder = Encoder::new(ElementType::Int64, true);
     let Some(mut embedder) = encoder.load(EmbedOptions::default()) else { return };
