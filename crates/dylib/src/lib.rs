@@ -1,5 +1,21 @@
 //! Finds and opens third-party libraries at run time, with one search for all of ROCm.
 //!
+//! ```
+//! use dylib::{Surroundings, rocm};
+//!
+//! for candidate in Surroundings::of_process().candidates(&rocm::HIP, None) {
+//!     println!("{candidate:?}");
+//! }
+//! ```
+//!
+//! | type | what it is |
+//! |---|---|
+//! | [`rocm::Library`] | the names of one library, and where installations have it |
+//! | [`Surroundings`] | the parts of an environment that matter: variables, folders, loaded libraries |
+//! | [`Candidate`] | one place to try |
+//! | [`Loaded`], [`Failed`] | the library that opened, or every [`Attempt`] with its reason |
+//! | [`Library`] | an open library |
+//!
 //! # Search order for ROCm's libraries
 //!
 //! | | place | libraries |
@@ -35,3 +51,8 @@ pub use load::{Attempt, Failed, Loaded, listed, load};
 pub use search_context::SearchContext;
 pub use tree::{Origin, Tree};
 pub use version::{file_version, release};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

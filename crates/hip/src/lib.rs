@@ -55,3 +55,8 @@ pub use safe::{
     Operand, PinnedBuffer, PointerInfo, PointerKind, RawStream, RecordedFn, Rtc, Scope, Stream, StreamBuffer,
     UpdateRefusal, UpdateResult,
 };
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -11,6 +11,25 @@
 //! | save it | [`OperationGraph::to_bytes`], [`Plan::to_bytes`] |
 //! | receive the library's log messages | [`log`] |
 //!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use hipdnn::sys::DataType;
+//! use hipdnn::{Graph, Handle, Loaded, Search, Tensor};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let handle = Handle::new(Arc::new(Loaded::open(&Search::default())?))?;
+//! let mut graph = Graph::new(DataType::FLOAT, DataType::FLOAT);
+//! let a = graph.tensor(Tensor::new(&[1, 64, 32]).uid(1));
+//! let b = graph.tensor(Tensor::new(&[1, 32, 16]).uid(2));
+//! let product = graph.matmul(a, b);
+//! graph.output(product, Tensor::default().uid(3));
+//! let plan = graph.build(&handle)?.plan()?;
+//! println!("engine {}, {} bytes of workspace", handle.engine_name(plan.engine())?, plan.workspace_bytes());
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! The layers are [`sys`] (constants, handles and the trait of entry points), owned descriptors, and the graph. The
 //! rules of operations are checked before the backend sees them, and every backend error includes the backend's own
 //! message.
@@ -43,3 +62,8 @@ pub use knob::{KnobInfo, KnobValue};
 pub use operation_graph::{Candidate, Choice, OperationGraph, Refusal};
 pub use plan::Plan;
 pub use serialized::Contents;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

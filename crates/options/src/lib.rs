@@ -60,3 +60,8 @@ pub const MAX_KEY_BYTES: usize = 1024;
 
 /// The longest value of a config entry that ONNX Runtime accepts, in bytes.
 pub const MAX_VALUE_BYTES: usize = 8192;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

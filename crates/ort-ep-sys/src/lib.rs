@@ -1,5 +1,24 @@
 //! The execution-provider side of ONNX Runtime's C API, versions 24 to 31, written by hand.
 //!
+//! | type | what it is |
+//! |---|---|
+//! | [`OrtApiBase`] | the entry point that the runtime passes to a plugin |
+//! | [`Api`], from [`Api::negotiate`] | the runtime's main table, at a version that both sides support |
+//! | [`EpApi`], from [`Api::ep_api`] | the runtime's functions for plugins |
+//! | [`ModelEditorApi`] | the runtime's functions that create nodes and graphs |
+//! | [`OrtEpFactory`], [`OrtEp`], [`OrtNodeComputeInfo`] | tables a plugin fills: library, session, compiled nodes |
+//! | [`OrtAllocator`], [`OrtDataTransferImpl`], [`OrtSyncStreamImpl`] | tables a plugin fills: memory, copies, streams |
+//!
+//! ```
+//! use ort_ep_sys::{Api, NegotiationError};
+//!
+//! // SAFETY: null is allowed. A plugin passes on the pointer that it got from the runtime.
+//! match unsafe { Api::negotiate(std::ptr::null()) } {
+//!     Ok(api) => println!("API version {}", api.version()),
+//!     Err(error) => assert_eq!(error, NegotiationError::NoEntry),
+//! }
+//! ```
+//!
 //! Two kinds of tables live here, and both are gated by version:
 //!
 //! * **Tables the runtime owns** ([`Api`], [`EpApi`], [`ModelEditorApi`]): each function knows the API version it
@@ -36,3 +55,8 @@ pub use negotiate::{MAX_API_VERSION, MIN_API_VERSION, NegotiationError, OrtApiBa
 pub use plain::*;
 pub use plugin::*;
 pub use types::*;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -82,3 +82,8 @@ pub use stream::TokenStream;
 pub use template::ChatTemplate;
 pub use text::{Answer, Limits, TextFinish, TextStep, generate_text};
 pub use tokenizer::Tokenizer;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
