@@ -7,7 +7,7 @@
 # host device.
 # The time limit of a section is an hour, or SECTION_SECONDS. A failed section does not stop the others: the table at
 # the end shows the result of each, and the exit code is 1 if one failed. ONLY=name,name runs only these sections.
-# Models come from ../shared, if it exists.
+# The collection of public models is in ../shared, if it exists.
 set -u
 bundle=$1
 driver=${2:-nvidia}
@@ -118,15 +118,11 @@ if has onnxruntime; then
         "$library" ${tiny:+--tiny}
     section faults "too little memory, two threads, a lost device" "${on_driver[@]}" "$python" bench/gpu_faults.py \
         "$library" ${tiny:+--tiny}
-    if [ -d ../shared/tools ]; then
-        section decoders "tokens and prompts of decoders" "${on_driver[@]}" "$python" bench/gpu_llm.py "$library" \
-            --maker ../shared/tools/make_tiny_llm.py ${tiny:+--tiny}
-        section models "public models against recorded answers" "${on_driver[@]}" "$python" tests/models.py \
-            --library "$library" --option profile=hip ${tiny:+--only bert_toy,mnist_cnn} $([ -z "$tiny" ] && echo --least-share 0.95)
-    else
-        skip decoders "there is no ../shared with a maker of decoders"
-        skip models "there is no ../shared with models and recorded answers"
-    fi
+    section decoders "tokens and prompts of decoders" "${on_driver[@]}" "$python" bench/gpu_llm.py "$library" \
+        --make ${tiny:+--tiny}
+    section models "public models against recorded answers" "${on_driver[@]}" "$python" tests/models.py \
+        --library "$library" --option profile=hip ${tiny:+--only bert_toy,mnist_cnn,logreg_iris} \
+        $([ -z "$tiny" ] && echo --least-share 0.95)
     section conformance "ONNX's node tests on the device" "${on_driver[@]}" "$python" python/conformance.py \
         --library "$library" --option profile=hip \
         ${tiny:+--only Add,Conv,Gemm,LayerNormalization,MatMul,MaxPool,ReduceSum,Softmax,Transpose}
@@ -136,17 +132,14 @@ if has onnxruntime; then
     else
         skip suite "it needs pytest"
     fi
-    if [ ! -d ../shared/tools ]; then
-        skip genai "there is no ../shared with a maker of decoders"
-        skip genai-times "there is no ../shared with a maker of decoders"
-    elif has onnxruntime_genai && has pytest; then
+    if has onnxruntime_genai && has pytest; then
         section genai "ONNX Runtime GenAI, the command's text generation, and what decoders are made of" "${on_driver[@]}" \
             "$python" -m pytest --quiet -rs -p no:cacheprovider $(has xdist && echo --numprocesses 8 --dist worksteal) \
             tests/python/test_{genai,genai_concurrency,genai_sessions,textgen,generate,chat,last_logits}.py \
             tests/python/test_{four_bit_weights,packed_weights}.py tests/python/test_demo_model.py::test_says_what_was_recorded \
             ${tiny:+-k "nano-fp32-hip or nano-fp16-hip or nano-int4-hip or last_tokens_are or shared_or_apart"}
         section genai-times "prompts and tokens through GenAI" "${on_driver[@]}" "$python" bench/gpu_genai.py "$library" \
-            --maker ../shared/tools/make_tiny_llm.py ${tiny:+--tiny}
+            --make ${tiny:+--tiny}
     else
         skip genai "it needs onnxruntime_genai and pytest"
         skip genai-times "it needs onnxruntime_genai and pytest"

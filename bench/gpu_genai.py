@@ -4,7 +4,7 @@ Times are wall-clock times: a prompt with its first token, and the median of the
 own work around the session (its search, the copy of the logits, the inputs of the next step). Logits are compared for a
 prompt and for the tokens after it, as long as both providers choose the same tokens.
 
-usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_genai.py LIBRARY [FOLDER ...] [--maker PROGRAM] [--tiny]
+usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_genai.py LIBRARY [FOLDER ...] [--make] [--tiny]
 """
 import argparse
 import json
@@ -20,6 +20,7 @@ import onnxruntime_genai as og
 
 NAME = "AMDGPUExecutionProvider"
 CHECKED_PROMPT, CHECKED_TOKENS = 70, 6
+MAKER = Path(__file__).resolve().parent.parent / "tests" / "tiny_models.py"
 
 
 def model(folder, ours, session_options=None):
@@ -90,10 +91,11 @@ def measure(made, prompt, tokens, rounds):
     return statistics.median(first[1:]), statistics.median(rest[1:])
 
 
-def make(maker, folder, preset):
+def make(folder, size):
     for precision in ("fp16", "int4"):
-        path = Path(folder) / f"{preset}-{precision}"
-        subprocess.run([sys.executable, maker, path, "--preset", preset, "--precision", precision, "--io", "fp16"], check=True)
+        path = Path(folder) / f"{size}-{precision}"
+        formats = ["--precision", precision, "--activations", "fp16"]
+        subprocess.run([sys.executable, MAKER, "--to", path, "--size", size, *formats], check=True)
         yield path
 
 
@@ -101,16 +103,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", type=Path)
     parser.add_argument("folders", nargs="*", type=Path)
-    parser.add_argument("--maker", type=Path, help="a program that writes decoders, to measure those of two precisions")
-    parser.add_argument("--preset", default="100m", help="which decoders it writes")
-    parser.add_argument("--tiny", action="store_true", help="small decoders of the maker, few tokens and rounds")
+    parser.add_argument("--make", action="store_true", help="make decoders of two precisions, and measure them")
+    parser.add_argument("--size", default="100m", help="which decoders to make")
+    parser.add_argument("--tiny", action="store_true", help="make small decoders; few tokens and rounds")
     given = parser.parse_args()
     prompts, batches, tokens, rounds = ([64, 512], [1, 8], 128, 5)
     if given.tiny:
-        prompts, batches, tokens, rounds, given.preset = [32], [1, 2], 4, 1, "nano"
+        prompts, batches, tokens, rounds, given.size = [32], [1, 2], 4, 1, "nano"
     og.register_execution_provider_library(NAME, str(given.library.resolve()))
     wrong, made = False, tempfile.TemporaryDirectory()
-    for folder in [*given.folders, *(make(given.maker, made.name, given.preset) if given.maker else [])]:
+    for folder in [*given.folders, *(make(made.name, given.size) if given.make else [])]:
         # Create all models before the first generator: see docs/genai.md.
         ours, theirs = model(folder, ours=True), model(folder, ours=False)
         errors = differences(ours, theirs, prompt_of(folder, CHECKED_PROMPT))

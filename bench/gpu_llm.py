@@ -1,7 +1,7 @@
 """Decoders on a GPU: the time of a token and of a prompt in an ONNX Runtime session, and whether results are right.
 
-A decoder is a folder that ONNX Runtime GenAI loads. With --maker, a program that writes such folders, the script makes
-decoders with the shape of a Llama with a billion weights, in half precision and with 4-bit weights. It runs a decoder
+A decoder is a folder that ONNX Runtime GenAI loads. With --make, the script makes decoders with the
+shape of a Llama with a billion weights, in half precision and with 4-bit weights. It runs a decoder
 without GenAI but in the same way: every tensor is bound to the device, past and present caches share their buffers, and
 the mask has the cache's width. Each run is waited for; times are medians of the host's clock. The bytes are the minimum
 that a token reads: the weights and the cached rows. A prompt of 32 tokens and the token after it are compared with ONNX
@@ -9,7 +9,7 @@ Runtime's CPU provider, and the attention over a cache of --long tokens with Num
 measured again with a session that promises to read only the logits of the last token (ep.hip.last_logits); these are
 compared with those of the full run.
 
-usage: AMDGPU_EP_DRIVER=amd python bench/gpu_llm.py LIBRARY [FOLDER ...] [--maker PROGRAM] [--tiny] [--contexts 512,2048] [--prompts 512,2048] [--batches 1,8]
+usage: AMDGPU_EP_DRIVER=amd python bench/gpu_llm.py LIBRARY [FOLDER ...] [--make] [--tiny] [--contexts 512,2048] [--prompts 512,2048] [--batches 1,8]
            [--long 32768] [--rounds N] [--steps] [--no-check] [--option KEY=VALUE ...]
 """
 import argparse
@@ -31,6 +31,7 @@ import gpu_models
 import step_times
 
 CHECKED_PROMPT = 32
+MAKER = Path(__file__).resolve().parent.parent / "tests" / "tiny_models.py"
 
 
 def session(model, options):
@@ -185,12 +186,13 @@ def long_attention(length, options):
     return np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
 
 
-def make(maker, folder, tiny):
+def make(folder, tiny):
     """Makes decoders with random weights, in half precision and with 4-bit weights."""
-    preset = ["--preset", "nano"] if tiny else ["--preset", "1b-shape", "--context", "40960"]
+    size = ["--size", "nano"] if tiny else ["--size", "1b", "--context", "40960"]
     for precision in ("fp16", "int4"):
-        path = Path(folder) / f"{preset[1]}-{precision}"
-        subprocess.run([sys.executable, maker, path, *preset, "--precision", precision, "--io", "fp16"], check=True)
+        path = Path(folder) / f"{size[1]}-{precision}"
+        formats = ["--precision", precision, "--activations", "fp16"]
+        subprocess.run([sys.executable, MAKER, "--to", path, *size, *formats], check=True)
         yield path
 
 
@@ -202,8 +204,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", type=Path)
     parser.add_argument("decoders", nargs="*")
-    parser.add_argument("--maker", type=Path, help="a program that writes decoders, to measure those of two precisions")
-    parser.add_argument("--tiny", action="store_true", help="small decoders of the maker, short contexts and few rounds")
+    parser.add_argument("--make", action="store_true", help="make decoders of two precisions, and measure them")
+    parser.add_argument("--tiny", action="store_true", help="make small decoders; short contexts and few rounds")
     parser.add_argument("--contexts", type=numbers, default=[512, 2048])
     parser.add_argument("--prompts", type=numbers, default=[512, 2048])
     parser.add_argument("--batches", type=numbers, default=[1, 8])
@@ -220,7 +222,7 @@ def main():
     os.environ["AMDGPU_EP_TRUST_OPTIONS"] = "1"
     ort.register_execution_provider_library(gpu_models.NAME, str(given.library.resolve()))
     wrong, made = False, tempfile.TemporaryDirectory()
-    for folder in [*given.decoders, *(make(given.maker, made.name, given.tiny) if given.maker else [])]:
+    for folder in [*given.decoders, *(make(made.name, given.tiny) if given.make else [])]:
         decoder = Decoder(folder)
         seconds = []
         for _ in range(2):

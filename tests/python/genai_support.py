@@ -1,36 +1,15 @@
-"""The tiny language models and their golden tokens, created by tools that are stored beside the repository."""
+"""The tiny language models of tests/tiny_llm and their golden tokens, on ONNX Runtime GenAI."""
 import json
-import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
-MAKER = SHARED / "tools" / "make_tiny_llm.py"
-GOLDEN = SHARED / "data" / "tiny_llm_golden.json"
-MODELS = Path(__file__).resolve().parents[2] / "target" / "test-models"
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-if not (MAKER.exists() and GOLDEN.exists()):
-    pytest.skip("the tiny models' tools are not beside this clone (../shared)", allow_module_level=True)
+from tiny_llm import folder_of, goldens
 
-GOLDENS = {model["name"]: model for model in json.loads(GOLDEN.read_text())["models"]}
-
-
-def folder_of(name):
-    """Returns the model's folder, which is created once."""
-    folder = MODELS / name
-    if not (folder / "genai_config.json").exists():
-        draft = MODELS / f".{name}.{os.getpid()}"
-        subprocess.run([sys.executable, MAKER, draft, *GOLDENS[name]["args"]], check=True, stdout=subprocess.DEVNULL)
-        try:
-            draft.rename(folder)
-        except OSError:
-            shutil.rmtree(draft)  # another process was faster
-    return folder
+GOLDENS = goldens()
 
 
 def config_of(name):

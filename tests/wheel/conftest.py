@@ -1,5 +1,4 @@
 """`cargo xtask test --only wheel` builds a wheel and runs these tests with its path."""
-import json
 import os
 import subprocess
 import sys
@@ -19,11 +18,6 @@ BACKENDS = set(os.environ.get("AMDGPU_EP_WHEEL_BACKENDS", "migraphx,hip,hipgpu")
 
 # Fixtures that provide models to run; here our own engine runs them.
 MODELS = {"model_folder", "tiny_language_model", "genai"}
-
-# Tools that make small language models; without them, tests that need one are skipped.
-SHARED = ROOT.parent / "shared"
-MAKER = SHARED / "tools" / "make_tiny_llm.py"
-GOLDEN = SHARED / "data" / "tiny_llm_golden.json"
 
 
 def pytest_configure(config):
@@ -91,11 +85,8 @@ def genai(environment_of):
 @pytest.fixture(scope="session")
 def tiny_language_model(tmp_path_factory):
     """A folder with `model`, a GenAI folder."""
-    if not (MAKER.exists() and GOLDEN.exists()):
-        pytest.skip("the tiny models' tools are not beside this clone (../shared)")
-    golden = next(model for model in json.loads(GOLDEN.read_text())["models"] if model["name"] == "nano-fp32")
     folder = tmp_path_factory.mktemp("language-model")
-    subprocess.run([sys.executable, MAKER, folder / "model", *golden["args"]], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, ROOT / "tests" / "tiny_models.py", "--to", folder / "model"], check=True)
     return folder
 
 

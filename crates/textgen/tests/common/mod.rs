@@ -6,7 +6,6 @@ pub mod tiny;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -73,48 +72,25 @@ pub fn load(config: &Config) -> Result<Model> {
     Ok(model)
 }
 
-/// The golden file: the tiny models, and the tokens that they must generate.
+/// The golden file: the tiny models, and the tokens that they must generate. Fails if the models cannot be made here.
 pub fn goldens() -> Result<Value> {
-    let path = shared("data/tiny_llm_golden.json")?;
+    place::python()?;
+    let path = place::root().join("tests/tiny_llm/goldens.json");
     Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
-}
-
-fn shared(file: &str) -> Result<PathBuf> {
-    let path = place::root().join("../shared").join(file);
-    if !path.exists() {
-        bail!("../shared/{file} is not beside this clone");
-    }
-    Ok(path)
 }
 
 /// A golden model's folder, created once.
 pub fn folder(golden: &Value) -> Result<PathBuf> {
-    // Two tests must not create the same model at once.
-    static MAKING: Mutex<()> = Mutex::new(());
-    let _making = MAKING.lock().unwrap();
     let name = golden["name"].as_str().context("a model without a name")?;
-    let models = place::root().join("target/test-models");
-    let folder = models.join(name);
-    if folder.join("genai_config.json").exists() {
-        return Ok(folder);
-    }
-    std::fs::create_dir_all(&models)?;
-    let draft = models.join(format!(".{name}.{}", std::process::id()));
-    let arguments = golden["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let made = Command::new(place::python()?)
-        .arg(shared("tools/make_tiny_llm.py")?)
-        .arg(&draft)
-        .args(arguments)
-        .stdout(Stdio::null())
-        .status()?;
-    if !made.success() {
-        bail!("the maker of tiny models failed on {name}");
+        .arg(place::root().join("tests/tiny_models.py"))
+        .arg(name)
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !made.status.success() {
+        bail!("tests/tiny_models.py failed on {name}");
     }
-    // Another process may have been faster.
-    if std::fs::rename(&draft, &folder).is_err() {
-        std::fs::remove_dir_all(&draft)?;
-    }
-    Ok(folder)
+    Ok(PathBuf::from(String::from_utf8(made.stdout)?.trim_end()))
 }
 
 /// Token ids of a golden.
