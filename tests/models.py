@@ -5,13 +5,14 @@ provider.
     python tests/models.py --library libmigraphx-backend.so --option target=ref
     python tests/models.py --library libhip-backend.so --hipdnn [--only …]
 
-A model is right if its outputs are within its tolerance of the recorded ones, and if it does what tests/behaviour.py
-expects. Recorded outputs of quantised models come from the CPU provider's fused integer kernels. Models in UNFUSED may
+A model is right if its outputs are within its tolerance of the recorded ones, or of the CPU provider's if there are
+none, and if it does what tests/behaviour.py expects. Recorded outputs of quantised models come from the CPU provider's fused integer kernels. Models in UNFUSED may
 instead agree with the CPU provider without graph optimisations, which computes the graph as it is written, as we do.
 
 With --hipdnn, steps are offered to hipDNN, and a model is right only if hipDNN runs all of its float convolutions.
 
-Needs the model collection beside the repository (../shared). Without it, the script says so and does nothing.
+Models of Python packages always run (tests/packaged_models.py). The collection of public models with recorded outputs
+is not part of the repository; its models run if it is beside the repository (../shared).
 """
 import argparse
 import collections
@@ -25,6 +26,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import comparison
+import packaged_models
 from behaviour import EXPECTED
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,19 +37,22 @@ UNFUSED = ("mobilenet_v2_qdq",)
 
 
 def collection():
-    """The models, made once under target/; `light` ones get weights that make errors visible."""
+    """The models of the collection, copied once to target/, with their inputs and recorded outputs. Those of packages
+    are in tests/packaged_models.py."""
+    if not SHARED.is_dir():
+        return []
     folder = ROOT / "target" / "models"
     tools = SHARED / "tools"
     if not (folder / "manifest.json").exists():
         subprocess.run([sys.executable, tools / "get_models.py", folder], check=True, stdout=subprocess.DEVNULL)
+    sys.path.append(str(tools))
+    import make_golden
+
     models = json.loads((folder / "manifest.json").read_text())["models"]
+    models = [model for model in models if model["source"]["kind"] != "wheel"]
     for model in models:
         model["path"] = folder / model["file"]
-        if model["id"].startswith("light_"):
-            reseeded = folder / f"reseeded_{model['file']}"
-            if not reseeded.exists():
-                subprocess.run([sys.executable, tools / "reseed_light.py", model["path"], reseeded], check=True)
-            model["path"] = reseeded
+        model["feeds"], model["golden"] = make_golden.load_golden(make_golden.GOLDEN / f"{model['id']}.npz")
     return models
 
 
@@ -84,10 +90,10 @@ def medians(sessions, feeds, seconds):
     return [statistics.median(list_) for list_ in times]
 
 
-def runner(make_golden, one):
+def runner(one):
     """Returns a function that runs the session on inputs and returns its outputs by name."""
     names = [output.name for output in one.get_outputs()]
-    return lambda feeds: make_golden.flatten(dict(zip(names, one.run(names, feeds))))
+    return lambda feeds: comparison.arrays(dict(zip(names, one.run(names, feeds))))
 
 
 def full(outputs):
@@ -139,14 +145,11 @@ def main():
     parser.add_argument("--bench", action="store_true", help="measure speed too")
     arguments = parser.parse_args()
     OPTIONS.update(option.split("=", 1) for option in arguments.option)
-    if not SHARED.is_dir():
-        print("skipped: there is no ../shared with models and goldens")
-        return 0
-    sys.path.insert(0, str(SHARED / "tools"))
-    import make_golden
     import onnxruntime as ort
 
-    models = [model for model in collection() if not arguments.only or model["id"] in arguments.only]
+    collected = collection()
+    models = packaged_models.models(ROOT / "target" / "packaged-models", arguments.only)
+    models += [model for model in collected if not arguments.only or model["id"] in arguments.only]
     # Options name only files of this script.
     os.environ["AMDGPU_EP_TRUST_OPTIONS"] = "1"
     ort.register_execution_provider_library(NAME, arguments.library)
@@ -154,7 +157,7 @@ def main():
     print(f"{'model':22}{'ours':>7}{'others':>8}{'parts':>7}{'error':>10}{'cosine':>9}{'arena MiB':>11}{'/ live':>8}  {'':6}{'ms':>9}{'CPU ms':>9}{'speed':>7}")
     bad, ratios, arenas, totals = [], [], [], collections.Counter()
     for model in models:
-        feeds, golden = make_golden.load_golden(make_golden.GOLDEN / f"{model['id']}.npz")
+        feeds, golden = model["feeds"], model.get("golden")
         note, speed, relative, cosine, placed = "", "", float("nan"), float("nan"), collections.Counter()
         stages = tempfile.TemporaryDirectory()
         record = Path(stages.name) / "explain.jsonl"
@@ -162,22 +165,22 @@ def main():
             OPTIONS.update({"ep.hip.hipdnn": "on", "ep.hip.explain_file": str(record)})
         try:
             ours = session(ort, model["path"], devices, stages=stages.name)
-            run = runner(make_golden, ours)
+            run = runner(ours)
             placed = collections.Counter()
             for item in ours.get_provider_graph_assignment_info():
                 placed[item.ep_name == NAME] += len(item.get_nodes())
                 placed["parts"] += item.ep_name == NAME
             outputs = run(feeds)
-            if model["id"].startswith("light_"):
-                golden = full(runner(make_golden, session(ort, model["path"], None))(feeds))
-            found = make_golden.compare_to_golden(outputs, golden)
-            right = make_golden.passes(found, model["tol"])
-            _, relative, cosine = make_golden.worst(found)
+            if golden is None:
+                golden = full(runner(session(ort, model["path"], None))(feeds))
+            found = comparison.compared(outputs, golden)
+            right = comparison.passes(found, model["tol"])
+            relative, cosine = comparison.worst(found)
             if not right and model["id"] in UNFUSED:
-                unfused = runner(make_golden, session(ort, model["path"], None, optimised=False))(feeds)
-                found = make_golden.compare_to_golden(outputs, full(unfused))
-                right = make_golden.passes(found, model["tol"])
-                note = f"  {make_golden.worst(found)[1]:.1e} from the CPU provider without graph optimisations"
+                unfused = runner(session(ort, model["path"], None, optimised=False))(feeds)
+                found = comparison.compared(outputs, full(unfused))
+                right = comparison.passes(found, model["tol"])
+                note = f"  {comparison.worst(found)[0]:.1e} from the CPU provider without graph optimisations"
             if model["id"] in EXPECTED:
                 note = f"  {EXPECTED[model['id']](outputs, lambda other: run({**feeds, **other}))}{note}"
             if arguments.hipdnn:
@@ -203,7 +206,8 @@ def main():
     wrong = f"; wrong: {', '.join(bad)}" if bad else ""
     if arguments.bench:
         print(f"a warm run of one node takes {one_node_overhead(ort, devices):.2f} times as long as on the CPU provider")
-    print(f"\n{len(models) - len(bad)} of {len(models)} models are right, {share:.1%} of their nodes on the device{wrong}")
+    alone = "" if collected else "; skipped: the collection of public models (../shared) is not beside the repository"
+    print(f"\n{len(models) - len(bad)} of {len(models)} models are right, {share:.1%} of their nodes on the device{wrong}{alone}")
     if share < arguments.least_share:
         print(f"fewer than {arguments.least_share:.0%} of the nodes are on the device")
         return 1

@@ -21,15 +21,13 @@ const LEAST_SHARE: &str = "0.95";
 /// running.
 const STEP_CORRUPT: [&str; 6] = ["--seed", "1", "--count", "2000", "--seconds", "1200"];
 
-/// Runs real models and compares the results with recorded outputs; `bench` also compares their speed with the CPU
-/// provider's.
+/// Runs real models and compares the results with recorded outputs, or with the CPU provider's; `bench` also compares
+/// their speed with the CPU provider's. The models of Python packages always run, those of the collection if it is beside
+/// the repository.
 ///
 /// # Errors
 /// When the build fails or a model's result is wrong.
 pub fn models(workspace: &Workspace, python: &Python, stage: &Stage, only: &[String], bench: bool) -> Result<Outcome> {
-    if !workspace.path("../shared/tools").is_dir() {
-        return Ok(Outcome::Skipped("the model collection (../shared) is not beside the repository".into()));
-    }
     let mut script = script(workspace, python, &stage.backend(), "tests/models.py");
     if only.is_empty() {
         script.args(["--least-share", LEAST_SHARE]);
@@ -42,17 +40,14 @@ pub fn models(workspace: &Workspace, python: &Python, stage: &Stage, only: &[Str
     shell::run_to_last_line(&mut script).map(Outcome::Passed)
 }
 
-/// The models of the step below: in one, all convolutions have fused activations; the other is in half precision.
-const HIPDNN_MODELS: &str = "light_resnet50,squeezenet_fp16";
+/// The models of the step below: in one, all convolutions have fused activations; the others are in half precision.
+const HIPDNN_MODELS: &str = "light_resnet50,light_squeezenet_fp16,squeezenet_fp16";
 
 /// The step of `cargo xtask test` that runs models with hipDNN for their convolutions.
 ///
 /// # Errors
 /// When a model's result is wrong, or hipDNN does not run a convolution.
 pub fn hipdnn_step(context: &Context<'_>) -> Result<Outcome> {
-    if !context.workspace.path("../shared/tools").is_dir() {
-        return Ok(Outcome::Skipped("the model collection (../shared) is not beside the repository".into()));
-    }
     let library = context.stage()?.backend();
     let mut script = script(context.workspace, context.python()?, &library, "tests/models.py");
     script.args(["--hipdnn", "--only", HIPDNN_MODELS]);
