@@ -91,9 +91,9 @@ def test_the_log_names_what_cannot_be_compiled(tmp_path):
     source.write_bytes(affine_model())
     assert "there is no folder" in error("compile", source, "-o", tmp_path / "none" / "compiled.onnx")
     document("compile", source, "-o", compiled)
-    assert "is compiled already" in error("compile", compiled, "-o", tmp_path / "again.onnx")
-    assert "is compiled already" in error("compile", compiled, "-o", tmp_path / "again.onnx", "--dim", "rows=3")
-    assert "cannot run those" in error("bench", compiled)
+    assert "is already compiled" in error("compile", compiled, "-o", tmp_path / "again.onnx")
+    assert "is already compiled" in error("compile", compiled, "-o", tmp_path / "again.onnx", "--dim", "rows=3")
+    assert "cannot run compiled models" in error("bench", compiled)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["compiled.onnx", "source.onnx"]
 
 

@@ -260,7 +260,7 @@ def test_profile_file_is_written(tmp_path):
 def test_broken_model_is_an_error_and_leaves_the_registration_usable():
     with registered() as found:
         with pytest.raises(Exception):
-            session_on(found[:1], b"this is no model")
+            session_on(found[:1], b"this is not a model")
         session = session_on(found[:1], affine_model())
         close(session.run(None, {"x": sample()})[0], affine(sample()))
         del session

@@ -90,7 +90,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
         Some(folder) => (folder.clone(), None),
         None => {
             let (root, from) = disk_cache::root(|name| std::env::var_os(name))
-                .context("no cache folder is known\n  help: name one with --dir, or set AMDGPU_EP_CACHE_DIR")?;
+                .context("the cache folder is unknown\n  help: name one with --dir, or set AMDGPU_EP_CACHE_DIR")?;
             (root, Some(from))
         }
     };
@@ -143,7 +143,7 @@ fn agreed(report: &Report) -> Result<bool> {
     write!(io::stderr(), "Remove {} below {}? [y/N] ", total(report), report.path)
         .and_then(|()| io::stderr().flush())
         .and_then(|()| io::stdin().lock().read_line(&mut answer))
-        .context("the question could not be asked")?;
+        .context("could not ask for confirmation")?;
     let agreed = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes");
     if !agreed {
         // If stderr is closed, there is no one to tell.

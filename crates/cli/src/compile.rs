@@ -100,11 +100,11 @@ impl<'a> Output<'a> {
         let shown = output.display();
         ensure!(!output.is_dir(), "the output {shown} is a folder\n  help: name an .onnx file");
         let name = output.file_name().and_then(|name| name.to_str());
-        let name = name.with_context(|| format!("the output {shown} has no file name of text"))?;
+        let name = name.with_context(|| format!("the output {shown} has a file name that is not valid UTF-8"))?;
         let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         ensure!(
             folder.is_dir(),
-            "there is no folder {} for the compiled model\n  help: make it first",
+            "there is no folder {} for the compiled model\n  help: create it first",
             folder.display()
         );
         let real = |path: &Path| fs::canonicalize(path).ok();
@@ -118,7 +118,7 @@ impl<'a> Output<'a> {
     fn take(&self, made: &TempDir) -> Result<Vec<MadeFile>> {
         let mut files = fs::read_dir(made)
             .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>())
-            .context("the files that were made could not be listed")?;
+            .context("could not list the files that were written")?;
         files.sort_by_key(|file| (file.ends_with(self.name), file.clone()));
         let mut taken = Vec::with_capacity(files.len());
         for file in files {
@@ -144,7 +144,7 @@ fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Resul
     }
     let model = &arguments.target.model;
     let made = Cleanup::making(|| tempfile::Builder::new().prefix(".compiling-").tempdir_in(output.folder));
-    let (made, _cleanup) = made.with_context(|| format!("nothing can be written into {}", output.folder.display()))?;
+    let (made, _cleanup) = made.with_context(|| format!("could not write into {}", output.folder.display()))?;
     let file = made.path().join(output.name);
     // Weights of nodes on the CPU provider stay in the model. ONNX Runtime would otherwise move all of them out,
     // including operands that its shape inference has to read.
@@ -160,16 +160,16 @@ fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Resul
     let compile_seconds = start.elapsed().as_secs_f64();
     let (shown, placed) = (model.display(), Placed::count(&assignment));
     if target::is_compiled(&assignment) {
-        bail!("the model {shown} is compiled already\n  help: compile the model that it was made from");
+        bail!("the model {shown} is already compiled\n  help: compile the model that it was compiled from");
     }
     if placed.partitions == 0 {
         bail!(
-            "nothing of {shown} runs on the device: there is nothing to compile\n  help: `amdgpu-ep explain` says why"
+            "no node of {shown} runs on the device: there is nothing to compile\n  help: `amdgpu-ep explain` says why"
         );
     }
     if !file.is_file() {
         bail!(
-            "the backend runs {}, and keeps nothing that could be loaded again\n  help: --profile hip and --profile migraphx compile models; `amdgpu-ep tune` makes later sessions faster with any model",
+            "the backend runs {}, but cannot save compiled models\n  help: --profile hip and --profile migraphx compile models; `amdgpu-ep tune` makes later sessions faster with any model",
             placed.text()
         );
     }
@@ -191,7 +191,7 @@ fn unwritten(error: anyhow::Error, made: &TempDir, output: &Output<'_>) -> anyho
     match probed() {
         None => error,
         Some(reason) => anyhow::anyhow!(
-            "the compiled model could not be written to {}: {reason}\n  help: make room there, or name another place with --output",
+            "the compiled model could not be written to {}: {reason}\n  help: free some space there, or choose another path with --output",
             output.folder.display()
         ),
     }

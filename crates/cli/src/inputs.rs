@@ -30,7 +30,7 @@ pub struct InputArguments {
 /// # Errors
 /// When it has another form.
 pub fn dim(text: &str) -> Result<(String, usize), String> {
-    let wrong = || format!("{text:?} is not of the form NAME=N");
+    let wrong = || format!("expected NAME=N, found {text:?}");
     let (name, extent) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
     Ok((name.to_owned(), extent.parse().map_err(|_| wrong())?))
 }
@@ -51,11 +51,11 @@ pub enum InputFile {
 pub fn file(text: &str) -> Result<InputFile, String> {
     match text.split_once('=').filter(|(name, file)| !name.is_empty() && !file.is_empty()) {
         Some((_, file)) if has_suffix(file) => Err(format!(
-            "{text:?} names one input and a file of several\n  help: --input {file} takes all of its arrays by their names"
+            "{text:?} names one input, but the file holds several\n  help: use --input {file}, which reads all of its arrays by name"
         )),
         Some((name, file)) => Ok(InputFile::One(name.to_owned(), file.into())),
         None if has_suffix(text) => Ok(InputFile::Archive(text.into())),
-        None => Err(format!("{text:?} is neither of the form NAME=FILE.npy nor FILE.npz")),
+        None => Err(format!("expected NAME=FILE.npy or FILE.npz, found {text:?}")),
     }
 }
 
@@ -107,7 +107,7 @@ pub fn failed(what: &str, error: anyhow::Error, ports: &[Port], arrays: &[Array]
     });
     let given = given.collect::<Vec<_>>().join(", ");
     anyhow::anyhow!(
-        "{what} failed: {error:#}\n  help: the inputs were {given}; --dim changes extents, --input of `run` values"
+        "{what} failed: {error:#}\n  help: the inputs were {given}; --dim sets dimensions; `run --input` sets values"
     )
 }
 
@@ -131,13 +131,13 @@ fn fitting(port: &Port, array: Array) -> Result<Array> {
     };
     let fits = |(dim, &extent): (&Dim, &usize)| !matches!(dim, Dim::Size(size) if *size != extent);
     if dims.len() != array.shape().len() || !dims.iter().zip(array.shape()).all(fits) {
-        bail!("input {name}: the file has shape {:?}, the model takes {}", array.shape(), dims_text(dims));
+        bail!("input {name}: the file has shape {:?}, the model expects {}", array.shape(), dims_text(dims));
     }
     match (element, array.element()) {
         (want, found) if *want == found => Ok(array),
         (Element::Bf16, found) if found.is_float() => Ok(array.cast(Element::Bf16)),
         (want, found) => bail!(
-            "input {name}: the file holds {}, the model takes {}\n  help: save x.astype(\"{}\")",
+            "input {name}: the file holds {}, the model expects {}\n  help: save x.astype(\"{}\")",
             found.name(),
             want.name(),
             want.name()
@@ -156,7 +156,7 @@ pub fn named(ports: &[Port], asked: &[(String, usize)]) -> Result<Vec<(String, u
         .iter()
         .map(|(name, extent)| match resolved(ports, name).filter(|key| known.contains(key)) {
             Some(key) => Ok((key, *extent)),
-            None => bail!("the model names no dimension {name:?}\n  help: {}", list(ports)),
+            None => bail!("the model has no dimension named {name:?}\n  help: {}", list(ports)),
         })
         .collect()
 }
@@ -190,7 +190,7 @@ fn extents(
             bail!("the model has no dynamic dimension {name:?}\n  help: its dynamic dimensions are: {known}");
         };
         if slot.replace(*extent).is_some_and(|other| other != *extent) {
-            bail!("dimension {name} is given twice, as {extent} and another extent");
+            bail!("dimension {name} is given twice, with different extents");
         }
     }
     for (name, port, axis) in dynamic(ports) {
@@ -334,9 +334,11 @@ mod tests {
             let bytes = vec![0; shape.iter().product::<usize>() * element.bytes()];
             fitting(&x, Array::new(element, shape.to_vec(), bytes).unwrap()).unwrap_err().to_string()
         };
-        assert_eq!(error(Element::F32, &[2, 4]), "input x: the file has shape [2, 4], the model takes [batch, 3]");
-        assert_eq!(error(Element::F32, &[2]), "input x: the file has shape [2], the model takes [batch, 3]");
-        assert!(error(Element::F64, &[2, 3]).starts_with("input x: the file holds float64, the model takes float32\n"));
+        assert_eq!(error(Element::F32, &[2, 4]), "input x: the file has shape [2, 4], the model expects [batch, 3]");
+        assert_eq!(error(Element::F32, &[2]), "input x: the file has shape [2], the model expects [batch, 3]");
+        assert!(
+            error(Element::F64, &[2, 3]).starts_with("input x: the file holds float64, the model expects float32\n")
+        );
     }
 
     #[test]

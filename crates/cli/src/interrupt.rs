@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn an_interrupt_waits_for_a_file_that_is_being_made() {
         let (made, _cleanup) = Cleanup::making(|| {
-            assert!(UNFINISHED.try_lock().is_err(), "an interrupt would not wait");
+            assert!(UNFINISHED.try_lock().is_err(), "the interrupt handler did not wait");
             tempfile::NamedTempFile::new()
         })
         .unwrap();

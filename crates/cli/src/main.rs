@@ -47,7 +47,7 @@ const FAILED: u8 = 2;
 
 const EXPLAIN_EXIT_CODES: &str = "\
 Exit codes:
-  0  the model was loaded, whatever runs where
+  0  the model was loaded, wherever its nodes run
   2  wrong usage, or the command itself failed";
 
 const RUN_EXIT_CODES: &str = "\
@@ -58,19 +58,19 @@ Exit codes:
 
 const BENCH_EXIT_CODES: &str = "\
 Exit codes:
-  0  the model was measured, however fast it is
+  0  the model was measured
   2  wrong usage, or the command itself failed";
 
 const LLM_EXIT_CODES: &str = "\
 Exit codes:
-  0  text was generated, whatever it says
-  1  a GPU was required and cannot be used
+  0  text was generated
+  1  a GPU is required, but none is usable
   2  wrong usage, or the command itself failed";
 
 const LLM_BENCH_EXIT_CODES: &str = "\
 Exit codes:
-  0  the model was measured, however fast it is
-  1  a GPU was required and cannot be used
+  0  the model was measured
+  1  a GPU is required, but none is usable
   2  wrong usage, or the command itself failed";
 
 const COMPILE_EXIT_CODES: &str = "\
@@ -80,13 +80,13 @@ Exit codes:
 
 const TUNE_EXIT_CODES: &str = "\
 Exit codes:
-  0  the steps were measured, whatever is fastest
+  0  the steps were measured
   2  wrong usage, or the command itself failed";
 
 const CACHE_EXIT_CODES: &str = "\
 Exit codes:
   0  done; there may have been nothing to remove
-  1  clear: the answer was no, and nothing was removed
+  1  clear: not confirmed, nothing was removed
   2  wrong usage, or the command itself failed";
 
 const EXIT_CODES: &str = "\

@@ -22,20 +22,20 @@ pub fn last(mut report: Vec<reports::Memory>) -> Option<Memory> {
 pub fn text(memory: &Memory, more: &[(&str, u64, &str)]) -> String {
     let Purposes { constants, mapped, weights, arena, working, staging } = &memory.purposes;
     let on_host = memory.device == "host";
-    let of_constants = if on_host { "weights, as steps read them" } else { "weights in the host's memory" };
+    let of_constants = if on_host { "weights, in the layout that kernels read" } else { "weights in host memory" };
     let rows = [
         ("constants", constants.peak, of_constants),
-        ("mapped", mapped.peak, "weights read in the model's files, in pages that the system can drop"),
-        ("weights", weights.peak, "weights in the memory of the GPU"),
-        ("arena", arena.peak, "what steps hand to each other, for as many runs as were under way at once"),
-        ("working", working.peak, "what single steps need on the host"),
-        ("staging", staging.peak, "pinned memory of uploads; given back"),
+        ("mapped", mapped.peak, "weights mapped from the model's files; the system can drop these pages"),
+        ("weights", weights.peak, "weights in GPU memory"),
+        ("arena", arena.peak, "intermediate values, for all concurrent runs"),
+        ("working", working.peak, "scratch memory of single steps on the host"),
+        ("staging", staging.peak, "pinned memory for uploads; already freed"),
     ];
     let rows = rows.iter().chain(more).filter(|(_, bytes, _)| *bytes > 0);
     let rows = rows.map(|(what, bytes, meaning)| {
         [(*what).to_owned(), format!("{:.1} MB", *bytes as f64 / 1e6), (*meaning).to_owned()]
     });
-    table::text(["memory", "at most", ""], rows.collect())
+    table::text(["memory", "peak", ""], rows.collect())
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ pub fn parse(bytes: &[u8]) -> Result<Array> {
             let (length, rest) = rest.split_first_chunk::<4>().context(cut)?;
             (usize::try_from(u32::from_le_bytes(*length))?, rest)
         }
-        other => bail!("its format version {other} is not known here"),
+        other => bail!("its format version {other} is not supported"),
     };
     let (header, content) = rest.split_at_checked(length).context(cut)?;
     let header = std::str::from_utf8(header).context("its header is not valid text")?;
@@ -105,7 +105,9 @@ fn element(text: &str) -> Result<(Element, bool)> {
     };
     match Element::from_numpy(name) {
         Some(element) => Ok((element, order == ">")),
-        None => bail!("its type {code:?} is not one of float16/32/64, int8 to int64, uint8 to uint64 and bool"),
+        None => {
+            bail!("its type {code:?} is not supported; expected float16/32/64, int8 to int64, uint8 to uint64 or bool")
+        }
     }
 }
 

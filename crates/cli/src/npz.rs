@@ -43,7 +43,7 @@ fn refused(error: ZipError) -> Error {
             "it is compressed by method {method}\n  help: numpy.savez and savez_compressed use 0 and 8"
         )),
         ZipError::UnsupportedArchive(ZipError::PASSWORD_REQUIRED) => Error::msg("it is encrypted"),
-        ZipError::InvalidArchive(_) => Error::new(error).context("it is not where the archive says"),
+        ZipError::InvalidArchive(_) => Error::new(error).context("it is not at the position that the archive records"),
         other => other.into(),
     }
 }
@@ -154,14 +154,14 @@ mod tests {
         assert!(error(&longer).contains("larger than its declared uncompressed size"), "{}", error(&longer));
         let mut shorter = good.clone();
         shorter[at + 24] += 1;
-        assert!(error(&shorter).contains("were written"), "{}", error(&shorter));
+        assert!(error(&shorter).contains("the archive records"), "{}", error(&shorter));
         let mut damaged = archive(&[("x", &array(&[1, 2, 3]))], false);
         let end = damaged.windows(4).position(|window| window == b"PK\x01\x02").unwrap();
         damaged[end - 1] ^= 1;
         assert!(error(&damaged).contains("its entry \"x.npy\": it could not be read"), "{}", error(&damaged));
         let mut moved = good;
         moved[at + 42] = 1;
-        assert!(error(&moved).contains("it is not where the archive says"), "{}", error(&moved));
+        assert!(error(&moved).contains("it is not at the position that the archive records"), "{}", error(&moved));
     }
 
     proptest! {

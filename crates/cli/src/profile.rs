@@ -38,7 +38,7 @@ fn median<'a>(runs: impl Iterator<Item = &'a TimedStep>) -> Option<TimedStep> {
 /// A table of at most `most` steps, and the sum of all.
 pub fn text(steps: &[TimedStep], most: usize) -> String {
     if steps.is_empty() {
-        return "No step was timed: no partition of the hip backend ran.\n".to_owned();
+        return "No step was timed: the hip backend ran no partition.\n".to_owned();
     }
     let total: f64 = steps.iter().map(|step| step.micros).sum();
     let rows = steps.iter().take(most).map(|step| {
@@ -63,7 +63,7 @@ pub fn text(steps: &[TimedStep], most: usize) -> String {
         rest => format!("  ... and {rest} more\n"),
     };
     let (table, count) = (table::text(head, rows.collect()), steps.len());
-    format!("{table}{rest}\n{count} steps: {total:.1} µs by the device's clock, timed one by one\n")
+    format!("{table}{rest}\n{count} steps: {total:.1} µs on the device's clock, each timed separately\n")
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ impl<R: Report> Record<R> {
     /// # Errors
     /// When a temporary file cannot be created.
     pub fn new() -> Result<Record<R>> {
-        let (file, cleanup) = Cleanup::making(NamedTempFile::new).context("a temporary file could not be made")?;
+        let (file, cleanup) = Cleanup::making(NamedTempFile::new).context("could not create a temporary file")?;
         Ok(Record { file, lines: PhantomData, _cleanup: cleanup })
     }
 
@@ -42,6 +42,6 @@ impl<R: Report> Record<R> {
         let name = R::KIND.name();
         let lines = std::fs::read_to_string(self.file.path())
             .with_context(|| format!("the backend's report {name:?} could not be read"))?;
-        reports::parse(&lines).with_context(|| format!("the backend's report {name:?} could not be understood"))
+        reports::parse(&lines).with_context(|| format!("the backend's report {name:?} could not be parsed"))
     }
 }

@@ -48,7 +48,7 @@ pub struct Arguments {
 
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share: &f64| share.is_finite() && *share >= 0.0);
-    share.ok_or_else(|| format!("{text:?} is not a number of 0 or more"))
+    share.ok_or_else(|| format!("expected a number of at least 0, found {text:?}"))
 }
 
 /// What to compare with.
@@ -186,7 +186,7 @@ fn described(name: &str, value: &Result<Array, String>) -> Output {
 
 /// Saves an output, replacing characters that do not belong in a file name.
 fn save(folder: &Path, name: &str, array: &Array) -> Result<String> {
-    std::fs::create_dir_all(folder).with_context(|| format!("the folder {} could not be made", folder.display()))?;
+    std::fs::create_dir_all(folder).with_context(|| format!("the folder {} could not be created", folder.display()))?;
     let stem: String =
         name.chars().map(|c| if c.is_alphanumeric() || matches!(c, '_' | '-' | '.') { c } else { '_' }).collect();
     let file = folder.join(format!("{stem}.npy"));
@@ -196,7 +196,7 @@ fn save(folder: &Path, name: &str, array: &Array) -> Result<String> {
 
 const DISAGREEMENT: &str = "
 The outputs do NOT agree.
-  help: random inputs may be nothing like what the model was made for, and bring out rounding: give real ones with
+  help: random inputs may be unlike the data the model was trained on, and amplify rounding: give real ones with
         --input, or allow more with --tolerance
 ";
 

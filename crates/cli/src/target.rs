@@ -44,7 +44,7 @@ pub struct TargetArguments {
 pub fn option(text: &str) -> Result<(String, String), String> {
     match text.split_once('=').filter(|(key, _)| !key.is_empty()) {
         Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
-        None => Err(format!("{text:?} is not of the form KEY=VALUE")),
+        None => Err(format!("expected KEY=VALUE, found {text:?}")),
     }
 }
 
@@ -117,7 +117,7 @@ impl SourceArguments {
     pub fn for_cpu(&self, assignment: &[Assigned]) -> Result<Option<&Path>> {
         if self.source.is_none() && is_compiled(assignment) {
             bail!(
-                "the model is a compiled one, and the CPU provider cannot run those\n  help: name the model that it was compiled from with --source"
+                "the model is compiled, and the CPU provider cannot run compiled models\n  help: name the model that it was compiled from with --source"
             );
         }
         Ok(self.source.as_deref())
@@ -156,7 +156,7 @@ pub fn open(arguments: &TargetArguments) -> Result<Opened> {
         None => doctor::plugin_library()?,
     };
     // ONNX Runtime resolves relative paths against its own folder.
-    let library = std::fs::canonicalize(&library).with_context(|| format!("there is no {}", library.display()))?;
+    let library = std::fs::canonicalize(&library).with_context(|| format!("{} does not exist", library.display()))?;
     let environment = ort::environment(onnxruntime)?;
     let devices = ort::devices(&environment, PROVIDER, &library)?;
     if devices.is_empty() {
@@ -288,7 +288,7 @@ fn refused(model: &Path, error: anyhow::Error) -> anyhow::Error {
     // ONNX Runtime asks the provider whether it supports a compiled model, and reports nothing but yes or no.
     let error = if text.contains("Compiled model is not supported") {
         anyhow!(
-            "{error}: it was made for another device, or by another version of the backend\n  help: compile its source again here"
+            "{error}: it was compiled for another device, or by another version of the backend\n  help: compile its source again on this machine"
         )
     } else {
         error

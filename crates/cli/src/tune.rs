@@ -29,7 +29,7 @@ pub struct Arguments {
     target: TargetArguments,
     #[command(flatten)]
     inputs: InputArguments,
-    /// Measure all steps again, also those measured before
+    /// Measure all steps again, including those measured before
     #[arg(long)]
     again: bool,
 }
@@ -100,7 +100,7 @@ fn text(report: &Report) -> String {
     if report.steps.is_empty() {
         let count = report.step_count;
         return out
-            + &format!("Nothing to choose from: each of the {count} steps has one way to run on this device.\n");
+            + &format!("Nothing to tune: each of the {count} steps has only one implementation on this device.\n");
     }
     let rows = report.steps.iter().filter_map(|step| {
         let tuned = step.tuned.as_ref()?;
@@ -114,11 +114,11 @@ fn text(report: &Report) -> String {
             tuned.tried.to_string(),
         ])
     });
-    out += &table::text(["operator", "node", "step", "best", "as usual", "now", "ways"], rows.collect());
+    out += &table::text(["operator", "node", "step", "best", "default", "tuned", "tried"], rows.collect());
     let Report { usual_micros, micros, step_count, .. } = report;
     let (measured, ratio) = (report.steps.len(), usual_micros / micros.max(f64::MIN_POSITIVE));
     out + &format!(
-        "\n{measured} of {step_count} steps measured: {usual_micros:.1} µs as usual, {micros:.1} µs now ({ratio:.2}×)\n"
+        "\n{measured} of {step_count} steps measured: {usual_micros:.1} µs by default, {micros:.1} µs tuned ({ratio:.2}×)\n"
     )
 }
 
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!((nodes, report.step_count), (vec!["b", "a"], 4));
         assert_eq!((report.usual_micros, report.micros), (19.0, 11.0));
         let text = text(&report);
-        for want in ["own-1", "9.0 µs", "2 of 4 steps measured: 19.0 µs as usual, 11.0 µs now (1.73×)"] {
+        for want in ["own-1", "9.0 µs", "2 of 4 steps measured: 19.0 µs by default, 11.0 µs tuned (1.73×)"] {
             assert!(text.contains(want), "{want}: {text}");
         }
     }
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_device_without_a_choice_is_said_to_have_none() {
         let plain = Step { tuned: None, ..step("c", 0.0, 0.0) };
-        assert!(text(&sample(vec![plain])).contains("each of the 1 steps has one way"));
+        assert!(text(&sample(vec![plain])).contains("each of the 1 steps has only one implementation"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `amdgpu-ep cache` on folders created by the tests.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -93,14 +93,14 @@ fn clearing_removes_what_is_ours_and_nothing_else() {
     let foreign = foreign.map(|name| cache.put(name, 5));
     let refused = cache.output(&["clear"]);
     let error = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!(refused.status.code(), Some(2), "nobody can be asked: {error}");
+    assert_eq!(refused.status.code(), Some(2), "no terminal to ask on: {error}");
     assert!(error.contains("3 files, 4.00 KiB") && error.contains("help: add --yes"), "{error}");
     assert_eq!(cache.json(&[])["files"], 3);
     let report = cache.json(&["clear", "--yes"]);
     assert_eq!((&report["files"], &report["bytes"], &report["removed"]), (&3.into(), &4096.into(), &true.into()));
     assert!(foreign.iter().all(|file| file.exists()));
     assert_eq!(cache.json(&["list"])["entries"], Value::Array(vec![]));
-    assert!(cache.text(&["clear"]).contains("removed 0 files"), "there is nothing to ask about");
+    assert!(cache.text(&["clear"]).contains("removed 0 files"), "nothing to confirm");
 }
 
 #[test]

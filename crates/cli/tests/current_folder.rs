@@ -1,7 +1,7 @@
 //! The current folder may be a download, so nothing in it is loaded or run, whatever the search paths in the
 //! environment say.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,6 +1,6 @@
 //! Runs the built command as a user would, in prefixes and environments created by the tests.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -547,7 +547,7 @@ fn library_of_another_rocm_is_noted() {
     let report = prefix.report(&roots.each_ref().map(|(name, root)| (*name, root.as_path())));
     assert_eq!(report["rocm"][4]["is_foreign"], true, "{report:#}");
     let notes = report["verdict"]["notes"].to_string();
-    assert!(notes.contains("MIGraphX comes from another ROCm than the HIP runtime: "), "{notes}");
+    assert!(notes.contains("MIGraphX comes from a different ROCm installation than the HIP runtime: "), "{notes}");
 }
 
 #[test]

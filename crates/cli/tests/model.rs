@@ -1,7 +1,7 @@
 //! Runs `explain`, `run` and `bench` as a user would: with a real ONNX Runtime, the staged libraries and the host
 //! device.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 use std::fs;
 use std::path::PathBuf;
@@ -329,7 +329,7 @@ fn model_that_cannot_be_loaded_is_one_clear_error() {
     let Some(bench) = Bench::new() else { return };
     let missing = bench.path("missing.onnx");
     let corrupt = bench.path("corrupt.onnx");
-    fs::write(&corrupt, "this is no model").unwrap();
+    fs::write(&corrupt, "this is not a model").unwrap();
     for command in ["explain", "run", "bench"] {
         let error = bench.error(&[command, missing.to_str().unwrap()]);
         assert!(error.contains("missing.onnx could not be opened: No such file"), "{error}");
@@ -382,7 +382,7 @@ fn inputs_that_do_not_fit_are_one_clear_error() {
     let model = bench.model("m.onnx", doubled());
     let wide = format!("x={}", bench.npy("wide.npy", "(2, 4)", &[0.0; 8]));
     let error = bench.error(&["run", &model, "--input", &wide]);
-    assert!(error.contains("the file has shape [2, 4], the model takes [rows, 3]"), "{error}");
+    assert!(error.contains("the file has shape [2, 4], the model expects [rows, 3]"), "{error}");
     let error = bench.error(&["run", &model, "--input", &wide.replacen('x', "z", 1)]);
     assert!(error.contains("no input \"z\"") && error.contains("x (float32 [rows, 3])"), "{error}");
     for command in ["run", "bench"] {
@@ -414,7 +414,7 @@ fn wrong_libraries_and_options_are_one_clear_error() {
     let error = plain(library, library);
     assert!(error.contains("is not ONNX Runtime"), "{error}");
     let error = plain(ort, "/nonexistent.so");
-    assert!(error.contains("there is no /nonexistent.so"), "{error}");
+    assert!(error.contains("/nonexistent.so does not exist"), "{error}");
     let error = plain(ort, ort);
     assert!(error.contains("could not be registered"), "{error}");
 }
@@ -481,11 +481,11 @@ fn what_cannot_be_compiled_is_refused_and_leaves_nothing() {
     let name = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let output = name("c.onnx");
     for (arguments, wants) in [
-        (&[alone.as_str(), "-o", &output][..], ["nothing of", "explain"]),
-        (&[&model, "-o", &name("none/c.onnx")], ["there is no folder", "make it first"]),
+        (&[alone.as_str(), "-o", &output][..], ["no node of", "explain"]),
+        (&[&model, "-o", &name("none/c.onnx")], ["there is no folder", "create it first"]),
         (&[&model, "-o", folder.to_str().unwrap()], ["is a folder", "name an .onnx file"]),
         (&[&model, "-o", &model], ["would replace its source", "another name"]),
-        (&[&model, "-o", &output, "--dim", "cols=3"], ["names no dimension \"cols\"", "x (float32 [rows, 3])"]),
+        (&[&model, "-o", &output, "--dim", "cols=3"], ["no dimension named \"cols\"", "x (float32 [rows, 3])"]),
         (&[&model, "-o", &output, "--option", "nonsense=1"], ["unknown option \"nonsense\"", "options of"]),
     ] {
         let error = bench.error(&[&["compile"], arguments].concat());
@@ -496,7 +496,7 @@ fn what_cannot_be_compiled_is_refused_and_leaves_nothing() {
     assert_eq!(usage.status.code(), Some(2));
     bench.text(&["compile", &model, "-o", &output]);
     let error = bench.error(&["compile", &output, "-o", &name("again.onnx")]);
-    assert!(error.contains("is compiled already") && !folder.join("again.onnx").exists(), "{error}");
+    assert!(error.contains("is already compiled") && !folder.join("again.onnx").exists(), "{error}");
     for command in [&["run", &output, "--compare", "cpu"][..], &["bench", &output]] {
         let error = bench.error(command);
         assert!(error.contains("the CPU provider cannot run") && error.contains("--source"), "{error}");
@@ -583,7 +583,7 @@ fn a_full_disk_is_called_by_its_name() {
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{error}");
         let want = format!("error: the compiled model could not be written to {}: No space left", disk.display());
-        assert!(error.starts_with(&want) && error.contains("\n  help: make room"), "{error}");
+        assert!(error.starts_with(&want) && error.contains("\n  help: free some space"), "{error}");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing is left on the disk");
     }
 }
@@ -633,7 +633,7 @@ fn the_log_has_times_and_can_go_to_a_file() {
     let once = fs::read_to_string(&file).unwrap();
     assert!(once.lines().count() >= 2 && once.lines().all(is_timed), "of the umbrella and of the backend: {once}");
     said(&[("AMDGPU_EP_LOG_FILE", file.to_str().unwrap())]);
-    assert!(fs::read_to_string(&file).unwrap().starts_with(&once), "a log is appended to");
+    assert!(fs::read_to_string(&file).unwrap().starts_with(&once), "the log file is appended to");
     for (variables, want) in [
         ([("AMDGPU_EP_LOG", "loud")], "AMDGPU_EP_LOG is ignored: it is \"loud\""),
         ([("AMDGPU_EP_LOG_FILE", "/nowhere/log")], "AMDGPU_EP_LOG_FILE is ignored: could not open /nowhere/log"),

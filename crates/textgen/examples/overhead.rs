@@ -31,10 +31,8 @@ const MADE: [(&str, usize, f32, bool); 6] = [
 
 fn main() -> Result<()> {
     let runtime = Runtime::load(&place::onnxruntime()?)?;
-    println!("microseconds a token: the least of {REPEATS} medians of {TOKENS}");
-    println!(
-        "| vocabulary | provider | choice of tokens | session run | whole step | difference |\n|---|---|---|---|---|---|"
-    );
+    println!("microseconds per token: the lowest of {REPEATS} medians over {TOKENS} tokens");
+    println!("| vocabulary | provider | sampling | session run | whole step | difference |\n|---|---|---|---|---|---|");
     if let Some(folder) = std::env::args_os().nth(1) {
         return measure(&runtime, &PathBuf::from(folder), None);
     }

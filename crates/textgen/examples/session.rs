@@ -11,7 +11,7 @@ use ort::session::Session;
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     let [onnxruntime, provider, model] = &arguments[..] else {
-        anyhow::bail!("wanted: ONNX Runtime's library, the provider's library, a model");
+        anyhow::bail!("usage: session ONNXRUNTIME_LIBRARY PROVIDER_LIBRARY MODEL");
     };
     // A relative path would be one beside ONNX Runtime's library.
     let provider = std::path::absolute(provider)?;

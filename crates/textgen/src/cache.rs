@@ -86,7 +86,7 @@ impl Entry {
         let bytes = element.bytes_of(&shape).ok_or_else(|| {
             Error::request(
                 format!("a cache of shape {shape:?} is too large"),
-                "ask for a smaller max_length (search.max_length in genai_config.json) or a smaller batch",
+                "use a smaller max_length (search.max_length in genai_config.json) or a smaller batch",
             )
         })?;
         let count = if shared { 1 } else { 2 };

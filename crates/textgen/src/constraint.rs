@@ -36,7 +36,9 @@ impl Form {
                     }
                     Ok(TopLevelGrammar::from_json_schema(schema))
                 }
-                Err(error) => Err(Error::request(format!("the schema is not JSON: {error}"), "give a JSON schema")),
+                Err(error) => {
+                    Err(Error::request(format!("the schema is not JSON: {error}"), "pass a valid JSON schema"))
+                }
             },
         }
     }
@@ -68,7 +70,7 @@ impl Constraint {
         });
         let matcher = match parser {
             Some(parser) => Matcher::new(parser),
-            None => return Err(refused("its library failed on it")),
+            None => return Err(refused("the grammar library failed on it")),
         };
         match matcher.get_error() {
             None => Ok(Constraint { matcher }),
@@ -83,7 +85,7 @@ impl Constraint {
 }
 
 fn refused(problem: &str) -> Error {
-    Error::request(format!("the form of the answer is refused: {problem}"), "check the schema, expression or grammar")
+    Error::request(format!("the constraint failed: {problem}"), "check the schema, expression or grammar")
 }
 
 impl TokenFilter for Constraint {
@@ -98,7 +100,7 @@ impl TokenFilter for Constraint {
                 *score = NEVER;
             }
         }
-        if any { Ok(()) } else { Err(refused("no token can follow")) }
+        if any { Ok(()) } else { Err(refused("no token is allowed next")) }
     }
 
     fn accept(&mut self, token: u32) -> Result<()> {
@@ -116,7 +118,7 @@ fn environment(config: &Config, tokenizer: &Tokenizer) -> Result<TokEnv> {
     let wrong = |problem: String| Error::Text {
         path: path.to_path_buf(),
         problem,
-        help: "answers can be constrained with byte-level tokenizers and those with byte fallback".to_owned(),
+        help: "constraints need a byte-level tokenizer or one with byte fallback".to_owned(),
     };
     let bytes = files::read(path, largest::TOKENIZER, "make the file readable")?;
     let json = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;

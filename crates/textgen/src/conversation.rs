@@ -64,8 +64,8 @@ impl Conversation {
         let same = known.iter().zip(&prompt).take_while(|(known, wanted)| known == wanted).count();
         if prompt.len() >= same + self.generator.room() + (known.len() - same) {
             return Err(Error::request(
-                format!("the conversation has {} tokens, which leaves no room for an answer", prompt.len()),
-                "start a new conversation, or ask for a larger max_length",
+                format!("the conversation has {} tokens, too many to add an answer", prompt.len()),
+                "start a new conversation, or use a larger max_length",
             ));
         }
         self.generator.rewind(same)?;

@@ -101,12 +101,12 @@ impl Embedder {
         let tokenizer_path = folder.join(TOKENIZER);
         let (tokenizer, growth) = tokenizer(&tokenizer_path, options.max_tokens)?;
         files::check_folder(folder)?;
-        let settings = || SessionOptions::new(runtime.environment()).doing("making options of a session");
+        let settings = || SessionOptions::new(runtime.environment()).doing("creating session options");
         let opened = provider::open(runtime, options.provider.as_ref(), &[], &path, settings)?;
         for input in opened.session.inputs() {
             if !matches!(&*input.name, "input_ids" | "attention_mask" | "token_type_ids") {
-                let problem = format!("it has the input {:?}, which is not fed", input.name);
-                return Err(wrong(&path, problem, "use an encoder of input_ids, attention_mask and token_type_ids"));
+                let problem = format!("its input {:?} is not supported", input.name);
+                return Err(wrong(&path, problem, "use an encoder with only the inputs input_ids, attention_mask and token_type_ids"));
             }
         }
         let (attached, notices) = (opened.attached, opened.notices);
@@ -140,21 +140,21 @@ impl Embedder {
         let bytes = sentences.iter().map(|sentence| sentence.len()).sum();
         let batch = tokenizer::timed(&self.tokenizer_path, bytes, move || Batch::new(&tokenizer, texts))?;
         let batch = batch.map_err(|problem| {
-            wrong(&self.path, format!("the tokenizer failed: {problem}"), "give every sentence a word at least")
+            wrong(&self.path, format!("the tokenizer failed: {problem}"), "every sentence needs at least one word")
         })?;
         let ports = self.session.inputs();
         let values =
             ports.iter().map(|input| batch.tensor(&self.session, input)).collect::<ort_client::Result<Vec<_>>>();
-        let values = values.doing("making the encoder's inputs")?;
+        let values = values.doing("creating the encoder's inputs")?;
         let inputs: Vec<_> = ports.iter().map(|input| input.name.as_str()).zip(&values).collect();
         let outputs: Vec<_> = self.session.outputs().iter().map(|output| output.name.as_str()).collect();
         let outputs = self.session.run(&inputs, &outputs).doing("running the encoder")?;
         let first = outputs.first().ok_or_else(|| {
-            wrong(&self.path, "it has no output".to_owned(), "use an encoder whose first output is of 32-bit floats")
+            wrong(&self.path, "it has no output".to_owned(), "use an encoder whose first output is float32")
         })?;
         let read = first.to_vec::<f32>().and_then(|values| Ok((first.shape()?, values)));
         let (shape, values) = read.map_err(|error| {
-            wrong(&self.path, error.to_string(), "use an encoder whose first output is of 32-bit floats")
+            wrong(&self.path, error.to_string(), "use an encoder whose first output is float32")
         })?;
         let rows = batch.rows as i64;
         let mut vectors: Vec<Vec<f32>> = match shape[..] {
@@ -169,7 +169,7 @@ impl Embedder {
                 return Err(wrong(
                     &self.path,
                     problem,
-                    "it should be [sentences, tokens, elements], or without tokens",
+                    "expected [sentences, tokens, elements] or [sentences, elements]",
                 ));
             }
         };
@@ -262,8 +262,8 @@ fn pooling_of(path: &Path) -> Result<Pooling> {
         (false, true) => Ok(Pooling::Mean),
         _ => Err(Error::Text {
             path: path.to_path_buf(),
-            problem: "it asks for neither pooling_mode_cls_token nor pooling_mode_mean_tokens alone".to_owned(),
-            help: "say which pooling to use (EmbedOptions::pooling)".to_owned(),
+            problem: "it must set either pooling_mode_cls_token or pooling_mode_mean_tokens, and no other mode".to_owned(),
+            help: "choose the pooling with EmbedOptions::pooling".to_owned(),
         }),
     }
 }
@@ -272,12 +272,12 @@ fn tokenizer(path: &Path, max_tokens: usize) -> Result<(tokenizers::Tokenizer, G
     let wrong = |problem: String| Error::Text {
         path: path.to_path_buf(),
         problem: format!("sentences cannot be cut at {max_tokens} tokens: {problem}"),
-        help: "ask for more max_tokens".to_owned(),
+        help: "use a larger max_tokens".to_owned(),
     };
     let (mut tokenizer, growth) = tokenizer::read(path)?;
     let added = tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
     if max_tokens <= added {
-        return Err(wrong(format!("{added} are added to each")));
+        return Err(wrong(format!("the tokenizer adds {added} special tokens to each")));
     }
     let truncation = TruncationParams { max_length: max_tokens, ..TruncationParams::default() };
     // Padding to the longest sentence of a batch happens in this module.

@@ -137,8 +137,8 @@ impl Feed {
         if [1, columns].iter().any(|&rows| made.shape() == [batch, rows, words]) {
             return Ok(());
         }
-        let problem = format!("the model made logits of shape {:?} for {columns} tokens", made.shape());
-        Err(Error::request(problem, format!("[{batch}, {columns}, {words}] or [{batch}, 1, {words}] was expected")))
+        let problem = format!("the model returned logits of shape {:?} for {columns} tokens", made.shape());
+        Err(Error::request(problem, format!("expected [{batch}, {columns}, {words}] or [{batch}, 1, {words}]")))
     }
 
     /// The scores for the token after `column` of a row, after a run of `span`. They are in the output tensor, or in

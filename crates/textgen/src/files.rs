@@ -62,8 +62,8 @@ pub(crate) fn read(path: &Path, most: u64, help: &str) -> Result<Vec<u8>> {
     if size > most || bytes.len() as u64 > most {
         return Err(Error::Text {
             path: path.to_path_buf(),
-            problem: format!("it has {} bytes, and the limit is {most}", size.max(bytes.len() as u64)),
-            help: "copy the file again from the model that the folder was made of".to_owned(),
+            problem: format!("it has {} bytes, but the limit is {most}", size.max(bytes.len() as u64)),
+            help: "copy the file again from the folder's original model".to_owned(),
         });
     }
     Ok(bytes)
@@ -92,7 +92,7 @@ pub(crate) fn check_folder(folder: &Path) -> Result<()> {
         Some(path) => Err(Error::File {
             path,
             source: io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe, a socket or a device"),
-            help: "a model folder holds regular files: remove it, or copy the folder again".to_owned(),
+            help: "a model folder may hold only regular files: remove it, or copy the folder again".to_owned(),
         }),
     }
 }

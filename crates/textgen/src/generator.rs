@@ -107,7 +107,7 @@ impl Generator {
         let config = model.config();
         let batch = options.batch.max(1);
         if batch > MAX_ROWS {
-            return Err(Error::request(format!("a batch of {batch} rows"), format!("at most {MAX_ROWS} are possible")));
+            return Err(Error::request(format!("a batch of {batch} rows is too large"), format!("use at most {MAX_ROWS} rows")));
         }
         let max_length = options.max_length.unwrap_or(config.search.max_length);
         if max_length == 0 || max_length > config.context_length {
@@ -167,8 +167,8 @@ impl Generator {
     pub fn append_rows(&mut self, rows: &[&[u32]]) -> Result<()> {
         let batch = self.rows.len();
         if rows.len() != batch {
-            let help = "give a list of tokens for every row";
-            return Err(Error::request(format!("{} rows were given to a generator of {batch}", rows.len()), help));
+            let help = "pass one list of tokens per row";
+            return Err(Error::request(format!("{} rows were passed to a generator with a batch of {batch}", rows.len()), help));
         }
         for tokens in rows {
             check_tokens(tokens, self.model.config().vocab_size)?;
@@ -176,8 +176,8 @@ impl Generator {
         let longest = rows.iter().map(|tokens| tokens.len()).max().unwrap_or(0);
         if self.total + longest > self.max_length {
             return Err(Error::request(
-                format!("{} tokens are more than max_length, {}", self.total + longest, self.max_length),
-                "ask for a larger max_length, or give less",
+                format!("{} tokens exceed max_length, which is {}", self.total + longest, self.max_length),
+                "use a larger max_length, or fewer tokens",
             ));
         }
         if batch > 1 {
@@ -195,15 +195,15 @@ impl Generator {
 
     fn check_batch(&self, rows: &[&[u32]], longest: usize) -> Result<()> {
         if self.total > 0 {
-            let help = "rewind to 0 and give whole prompts, or use a generator for each row";
-            return Err(Error::request("rows of a batch are appended to again", help));
+            let help = "rewind to 0 and append whole prompts, or use one generator per row";
+            return Err(Error::request("a batch accepts only one append", help));
         }
         if rows.iter().any(|tokens| tokens.is_empty()) {
-            return Err(Error::request("a row of the batch is empty", "give every row a token at least"));
+            return Err(Error::request("a row of the batch is empty", "every row needs at least one token"));
         }
         if self.model.layout().pruned && rows.iter().any(|tokens| tokens.len() != longest) {
-            let help = "use rows of one length, or a generator for each row";
-            return Err(Error::request("this model gives scores for the last column alone", help));
+            let help = "use rows of equal length, or one generator per row";
+            return Err(Error::request("this model returns scores for the last column only", help));
         }
         Ok(())
     }
@@ -216,7 +216,7 @@ impl Generator {
     /// and can be continued.
     pub fn step(&mut self) -> Result<Option<&[Option<u32>]>> {
         if self.total == 0 {
-            return Err(Error::request("there is no prompt", "append a token at least"));
+            return Err(Error::request("there is no prompt", "append at least one token"));
         }
         if self.total >= self.max_length {
             for row in &mut self.rows {
@@ -237,13 +237,13 @@ impl Generator {
     /// When the sequence is shorter, or there are several rows.
     pub fn rewind(&mut self, length: usize) -> Result<()> {
         if length > self.total {
-            let problem = format!("a sequence of {} tokens cannot go back to {length}", self.total);
-            return Err(Error::request(problem, "give a smaller length"));
+            let problem = format!("cannot rewind a sequence of {} tokens to {length}", self.total);
+            return Err(Error::request(problem, "use a smaller length"));
         }
         if self.rows.len() > 1 && length > 0 {
             return Err(Error::request(
-                format!("a batch cannot go back to {length} tokens"),
-                "rewind to 0, or use a generator for each row",
+                format!("cannot rewind a batch to {length} tokens"),
+                "rewind to 0, or use one generator per row",
             ));
         }
         self.filter = None;
@@ -265,7 +265,7 @@ impl Generator {
     /// When there are several rows.
     pub fn constrain(&mut self, filter: Box<dyn TokenFilter>) -> Result<()> {
         if self.rows.len() > 1 {
-            return Err(Error::request("a filter for a batch", "use a generator for each row"));
+            return Err(Error::request("a batch cannot be constrained", "use one generator per row"));
         }
         self.filter = Some(filter);
         Ok(())
@@ -313,7 +313,7 @@ impl Generator {
     /// See [`Generator::step`].
     pub fn scores(&mut self) -> Result<&[f32]> {
         if self.total == 0 {
-            return Err(Error::request("there is no prompt", "append a token at least"));
+            return Err(Error::request("there is no prompt", "append at least one token"));
         }
         let span = self.run()?;
         let column = self.last_column(0);
@@ -447,7 +447,7 @@ fn check_padded_scores(model: &Model, batch: usize, max_length: usize) -> Result
     }
     Err(Error::request(
         format!("prompts padded to max_length, {max_length}, need more than {} GiB for scores", MAX_PADDED_BYTES >> 30),
-        "ask for a smaller max_length (--max-length) or for exact prompts (--prompt-shape exact), which are compiled for \
+        "use a smaller max_length (--max-length), or exact prompts (--prompt-shape exact), which are compiled for \
          every length",
     ))
 }

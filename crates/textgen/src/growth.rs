@@ -53,12 +53,12 @@ impl Growth {
         let mut decoding = Vec::new();
         let decoder = json(&tokenizer.get_decoder())?;
         if has_expression(&decoder) {
-            return Err("its decoder has a regular expression, which is not supported".to_owned());
+            return Err("its decoder uses a regular expression, which is not supported".to_owned());
         }
         add(&mut decoding, &decoder)?;
         let decoded = bound(&decoding, LONGEST_TOKEN as u64);
         if decoded > DECODED {
-            return Err(format!("its decoder can make {decoded} bytes of one token, and the limit is {DECODED}"));
+            return Err(format!("its decoder can turn one token into {decoded} bytes, but the limit is {DECODED}"));
         }
         let growth = Growth { steps };
         growth.check(1)?;
@@ -73,7 +73,7 @@ impl Growth {
         let limit = FLOOR.saturating_add(TIMES.saturating_mul(length as u64));
         match bound(&self.steps, length as u64) {
             bytes if bytes <= limit => Ok(()),
-            bytes => Err(format!("it can make {bytes} bytes of a text of {length}, and the limit is {limit}")),
+            bytes => Err(format!("it can turn a text of {length} bytes into {bytes} bytes, but the limit is {limit}")),
         }
     }
 }
@@ -121,15 +121,15 @@ fn add(steps: &mut Vec<Step>, part: &Json) -> Result<(), String> {
 /// Bytes of the longest replacement for a character. A table consists of the size of an index, the index, and texts
 /// that end in a zero byte each.
 fn longest_replacement(table: &str) -> Result<u64, String> {
-    let table = base64::decode(table).map_err(|error| format!("its table of characters: {error}"))?;
-    let (size, rest) = table.split_first_chunk::<4>().ok_or("its table of characters is empty")?;
+    let table = base64::decode(table).map_err(|error| format!("its character table: {error}"))?;
+    let (size, rest) = table.split_first_chunk::<4>().ok_or("its character table is empty")?;
     let size = u32::from_le_bytes(*size) as usize;
     match rest.get(size..) {
         // The library allocates as many bytes as the size says, and reads the first index entry without checking.
         Some(texts) if size >= 4 => {
             Ok(texts.split(|&byte| byte == 0).map(<[u8]>::len).max().unwrap_or(1).max(4) as u64)
         }
-        _ => Err(format!("its table of characters has an index of {size} bytes in {}", rest.len())),
+        _ => Err(format!("its character table has an index of {size} bytes in {}", rest.len())),
     }
 }
 
@@ -139,7 +139,7 @@ fn template(part: &Json) -> Result<Step, String> {
     let lists = tokens.map(|token| &token["ids"]).chain([&part["single"], &part["pair"]]);
     let largest = lists.filter_map(|list| list.as_array().map(Vec::len)).max().unwrap_or(0);
     if largest > ADDED {
-        return Err(format!("its post processor has a list of {largest} entries, and the limit is {ADDED}"));
+        return Err(format!("its post-processor has a list of {largest} entries, but the limit is {ADDED}"));
     }
     let entries = part["single"].as_array().map(Vec::as_slice).unwrap_or_default();
     let sentences = entries.iter().filter(|entry| !entry["Sequence"].is_null()).count();
@@ -159,16 +159,16 @@ pub(crate) fn check_words(file: &[u8]) -> Result<(), String> {
     let words: Words = serde_json::from_slice(file).map_err(|error| error.to_string())?;
     let longest = words.model.longest.max(words.added_tokens.longest);
     if longest > LONGEST_TOKEN {
-        return Err(format!("it has a token of {longest} bytes, and the limit is {LONGEST_TOKEN}"));
+        return Err(format!("it has a token of {longest} bytes, but the limit is {LONGEST_TOKEN}"));
     }
     let largest = words.model.largest.max(words.added_tokens.largest);
     if largest > MAX_TOKEN_ID {
-        return Err(format!("it has a token with the id {largest}, and the limit is {MAX_TOKEN_ID}"));
+        return Err(format!("it has a token with the id {largest}, but the limit is {MAX_TOKEN_ID}"));
     }
     words.normalizer.iter().try_for_each(Normalizer::check)?;
     match words.model.longest_word {
         length if length > MAX_WORD_CHARS => {
-            Err(format!("max_input_chars_per_word is {length}, and the limit is {MAX_WORD_CHARS}"))
+            Err(format!("max_input_chars_per_word is {length}, but the limit is {MAX_WORD_CHARS}"))
         }
         _ => Ok(()),
     }

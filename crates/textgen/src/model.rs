@@ -69,7 +69,7 @@ impl Model {
             path: path.clone(),
             source,
             help:
-                "model.decoder.filename in genai_config.json names the decoder: make the folder again, or copy it whole"
+                "model.decoder.filename in genai_config.json names the decoder: create the folder again, or copy all of its files"
                     .to_owned(),
         })?;
         let opened = provider::open(runtime, config.provider.as_ref(), &provider_entries(config), path, || {
@@ -80,7 +80,7 @@ impl Model {
                 Error::Model {
                     path: path.clone(),
                     problem: source.message().into_owned(),
-                    help: "the file, or the .data file beside it, is damaged, or needs a newer ONNX Runtime".to_owned(),
+                    help: "the file or the .data file beside it is damaged, or the model needs a newer ONNX Runtime".to_owned(),
                 }
             }
             other => other,
@@ -215,7 +215,7 @@ fn session_options(runtime: &Runtime, config: &Config) -> Result<SessionOptions>
         }
         Ok(options)
     };
-    make().doing("making options of a session")
+    make().doing("creating session options")
 }
 
 /// Reads a session's inputs and outputs.
@@ -279,15 +279,15 @@ impl Reader<'_> {
 
     fn cache(&self, past: String, present: String, port: &Port) -> Result<CacheLayout> {
         let [_, heads, _, head_size] = port.shape[..] else {
-            let problem = format!("{past:?} has the shape {:?}", port.shape);
-            return Err(self.wrong(problem, "a cache is [batch, heads, tokens, elements]"));
+            let problem = format!("{past:?} has the unsupported shape {:?}", port.shape);
+            return Err(self.wrong(problem, "expected a cache of shape [batch, heads, tokens, elements]"));
         };
         let element = port.element;
         if !matches!(
             element,
             Element::F32 | Element::F16 | Element::Bf16 | Element::I8 | Element::U8 | Element::I32 | Element::I64
         ) {
-            return Err(self.wrong(format!("{past:?} holds {}", element.name()), "use a cache of floats"));
+            return Err(self.wrong(format!("{past:?} has the unsupported type {}", element.name()), "expected floats"));
         }
         // The model's extents take precedence; dynamic ones come from the configuration.
         let extent = |extent: i64, config: usize| usize::try_from(extent).unwrap_or(config);
@@ -304,14 +304,14 @@ impl Reader<'_> {
         let name = &self.config.names.logits;
         let element = port.element;
         if !matches!(element, Element::F16 | Element::Bf16 | Element::F32) {
-            return Err(self.wrong(format!("{name:?} holds {}", element.name()), "use floats"));
+            return Err(self.wrong(format!("{name:?} has the unsupported type {}", element.name()), "expected floats"));
         }
         let [_, tokens, vocab] = port.shape[..] else {
-            let problem = format!("{name:?} has the shape {:?}", port.shape);
-            return Err(self.wrong(problem, "logits are [batch, tokens, vocabulary]"));
+            let problem = format!("{name:?} has the unsupported shape {:?}", port.shape);
+            return Err(self.wrong(problem, "expected logits of shape [batch, tokens, vocabulary]"));
         };
         if vocab >= 0 && vocab != self.config.vocab_size as i64 {
-            let problem = format!("{name:?} has rows of {vocab}, model.vocab_size is {}", self.config.vocab_size);
+            let problem = format!("{name:?} has rows of {vocab} elements, but model.vocab_size is {}", self.config.vocab_size);
             return Err(self.wrong(problem, "correct model.vocab_size in genai_config.json"));
         }
         Ok((element, tokens == 1))
@@ -326,7 +326,7 @@ impl Reader<'_> {
         match self.session.inputs().iter().find(|input| !fed(&input.name)) {
             None => Ok(()),
             Some(input) => {
-                let problem = format!("it has the input {:?}, which is not fed", input.name);
+                let problem = format!("its input {:?} is not supported", input.name);
                 Err(self.wrong(problem, "check model.decoder.inputs and num_hidden_layers in genai_config.json"))
             }
         }
@@ -339,7 +339,7 @@ impl Reader<'_> {
     fn integers(&self, name: &str, port: &Port) -> Result<Element> {
         match port.element {
             element @ (Element::I32 | Element::I64) => Ok(element),
-            other => Err(self.wrong(format!("{name:?} holds {}", other.name()), "use int32 or int64")),
+            other => Err(self.wrong(format!("{name:?} has the unsupported type {}", other.name()), "expected int32 or int64")),
         }
     }
 
@@ -360,7 +360,7 @@ impl Reader<'_> {
                 let extent = |dim: &Dim| if let Dim::Size(size) = dim { *size as i64 } else { -1 };
                 Ok(Some(Port { index, element: *element, shape: dims.iter().map(extent).collect() }))
             }
-            Kind::Other(_) => Err(self.wrong(format!("{name:?} is not a tensor"), "use a decoder of tensors")),
+            Kind::Other(_) => Err(self.wrong(format!("{name:?} is not a tensor"), "use a decoder whose inputs and outputs are all tensors")),
             other => Err(self.wrong(format!("{name:?} is {other}"), "use a decoder of tensors of numbers")),
         }
     }

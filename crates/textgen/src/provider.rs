@@ -126,13 +126,13 @@ pub(crate) fn open(
     if request.require_gpu {
         return Err(Error::Provider {
             problem: format!("no usable AMD GPU. Reason: {reasons}"),
-            help: "run `amdgpu-ep doctor` to find out why, or do not require a GPU to run on the CPU".to_owned(),
+            help: "run `amdgpu-ep doctor` to find out why, or remove the GPU requirement to run on the CPU".to_owned(),
         });
     }
     if let Some(what) = named.what() {
         return Err(Error::Provider {
             problem: format!("{what} cannot be used: no usable AMD GPU. Reason: {reasons}"),
-            help: "run `amdgpu-ep doctor` to find out why, or name no backend (profile=auto) to run on the CPU"
+            help: "run `amdgpu-ep doctor` to find out why, or use profile=auto to allow the CPU"
                 .to_owned(),
         });
     }
@@ -210,14 +210,14 @@ fn by_plugin(
     settings: impl Fn() -> Result<SessionOptions>,
 ) -> Result<(Session, Attached), AttachError> {
     let Some(registration) = register(runtime, request)? else {
-        return Err(AttachError::Unavailable("it is registered and offers no device".to_owned()));
+        return Err(AttachError::Unavailable("it is registered but offers no device".to_owned()));
     };
     let doing = "loading the model on AMDGPUExecutionProvider";
     let mut devices = registration.devices().doing(doing)?;
     let offered = devices.len();
     devices.retain(|device| is_wanted(&device.hardware(), &request.filter));
     let Some(first) = devices.first() else {
-        return Err(AttachError::Unavailable(format!("none of its {offered} devices passes the filter")));
+        return Err(AttachError::Unavailable(format!("none of its {offered} devices matches the filter")));
     };
     let driver = first.fact("driver").map(str::to_owned);
     let library = first.fact("library_path").map(PathBuf::from);
@@ -258,7 +258,7 @@ fn register(runtime: &Runtime, request: &ProviderRequest) -> Result<Option<Regis
     }
     let named = std::env::var_os(PATH_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
     let Some(library) = request.library.clone().or(named) else {
-        return Err(AttachError::Unavailable(format!("no library is named, and {PATH_VARIABLE} is not set")));
+        return Err(AttachError::Unavailable(format!("no library was given, and {PATH_VARIABLE} is not set")));
     };
     let library = regular_file(&library)?;
     ffi::with_trusted_options(&library, || runtime.register(AMDGPU, &library))?;

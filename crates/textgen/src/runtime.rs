@@ -38,8 +38,8 @@ impl Runtime {
             if path == library {
                 return Ok(runtime.clone());
             }
-            let problem = format!("{} is loaded already", path.display());
-            return Err(wrong(problem, "a process has one ONNX Runtime"));
+            let problem = format!("{} is already loaded", path.display());
+            return Err(wrong(problem, "a process can load only one ONNX Runtime"));
         }
         let help = format!("install onnxruntime 1.{MIN_API_VERSION} or newer, and name its library");
         let runtime = ort_client::Runtime::load(library).map_err(|error| {

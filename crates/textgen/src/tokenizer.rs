@@ -17,7 +17,7 @@ const SLOWEST: Duration = Duration::from_secs(20);
 /// Input bytes that extend the time limit by a second. A normal tokenizer needs a hundredth of that time.
 const BYTES_A_SECOND: usize = 64 << 10;
 
-const COPY: &str = "copy the file again from the model that the folder was made of";
+const COPY: &str = "copy the file again from the folder's original model";
 
 /// A model folder's tokenizer. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -103,7 +103,7 @@ impl Tokenizer {
 
 /// Reads a tokenizer's file, and computes how much it can expand a text.
 pub(crate) fn read(path: &Path) -> Result<(tokenizers::Tokenizer, Growth)> {
-    let help = "the model folder needs a tokenizer.json; older folders have only tokenizer.model: make them again";
+    let help = "the model folder needs a tokenizer.json; if it has only tokenizer.model, export the model again";
     parse(files::read(path, largest::TOKENIZER, help)?, path)
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn limit(path: &Path, problem: &str) -> Error {
     Error::Text {
         path: path.to_path_buf(),
         problem: format!("the tokenizer exceeded a limit: {problem}"),
-        help: "use the tokenizer of the model that the folder was made of; docs/textgen.md lists the limits".to_owned(),
+        help: "use the tokenizer of the folder's original model; docs/textgen.md lists the limits".to_owned(),
     }
 }
 
@@ -150,11 +150,11 @@ pub(crate) fn timed<T: Send + 'static>(
     let thread = std::thread::Builder::new().name("tokenizer".to_owned());
     // The receiver may have given up.
     let thread = thread.spawn(move || drop(sender.send(caught(work))));
-    thread.map_err(|error| failed(&format!("no thread could be started for the tokenizer: {error}")))?;
+    thread.map_err(|error| failed(&format!("could not start a thread for the tokenizer: {error}")))?;
     match receiver.recv_timeout(time) {
         Ok(Some(done)) => Ok(done),
         Err(mpsc::RecvTimeoutError::Timeout) => {
-            Err(limit(path, &format!("it takes longer than {} seconds", time.as_secs())))
+            Err(limit(path, &format!("it took longer than {} seconds", time.as_secs())))
         }
         Ok(None) | Err(mpsc::RecvTimeoutError::Disconnected) => Err(failed(PANICKED)),
     }

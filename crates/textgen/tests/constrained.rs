@@ -1,6 +1,6 @@
 //! Constrained answers, whatever the model would prefer.
 #![cfg(feature = "constrained")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! Corner cases: texts that end inside characters, rows that end at different steps, full sequences, cancellation at
 //! any moment.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 mod common;
 
@@ -287,7 +287,7 @@ fn a_wish_to_cancel_at_any_moment_is_obeyed_and_nothing_else_happens() {
         });
         let start = Instant::now();
         while !canceller.is_cancelled() {
-            assert!(start.elapsed() < Duration::from_secs(60), "the other thread does not run");
+            assert!(start.elapsed() < Duration::from_secs(60), "the other thread did not start");
             std::thread::yield_now();
         }
         while tokens < 100 && cancelled < 20_000 {

@@ -1,5 +1,5 @@
 //! The demo model generates the tokens that were recorded with ONNX Runtime GenAI, both greedy and sampled.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! Sentence embeddings, compared with 64-bit float loops over a tiny encoder defined here.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! Broken model folders: each gives an error that names the file and how to fix it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 mod common;
 
@@ -28,7 +28,7 @@ const CASES: &[Case] = &[
     },
     Case { name: "no tokenizer", spoil: |folder| remove(folder, "tokenizer.json"), says: &["tokenizer.json"] },
     Case {
-        name: "a decoder that is no model",
+        name: "a decoder that is not a model",
         spoil: |folder| fs::write(folder.join("model.onnx"), "not a model").unwrap(),
         says: &["model.onnx", "damaged"],
     },
@@ -153,9 +153,9 @@ fn a_file_that_is_not_regular_is_refused_at_once() {
             let (sender, receiver) = std::sync::mpsc::channel();
             std::thread::spawn(move || sender.send(open(&folder)));
             let error = match receiver.recv_timeout(HANGS) {
-                Ok(Ok(())) => panic!("{kind} as {file}: it was opened"),
+                Ok(Ok(())) => panic!("{kind} as {file}: opened without an error"),
                 Ok(Err(error)) => format!("{error:#}"),
-                Err(_) => panic!("{kind} as {file}: it hangs"),
+                Err(_) => panic!("{kind} as {file}: opening it hung"),
             };
             assert!(error.contains(file) && error.contains("help:"), "{kind} as {file}: {error}");
             let named = if *kind == "a folder" { "it is a folder" } else { "it is a pipe, a socket or a device" };
@@ -173,10 +173,10 @@ fn huge_files_are_refused_before_they_are_read() {
         // A sparse file, which takes no disk space.
         fs::File::create(folder.join(file)).unwrap().set_len(1 << 40).unwrap();
         let error = match open(&folder) {
-            Ok(()) => panic!("{file}: it was opened"),
+            Ok(()) => panic!("{file}: opened without an error"),
             Err(error) => format!("{error:#}"),
         };
-        let says = [file, "it has 1099511627776 bytes, and the limit is", "help:"];
+        let says = [file, "it has 1099511627776 bytes, but the limit is", "help:"];
         assert!(says.iter().all(|part| error.contains(part)), "{error}");
     }
 }
@@ -223,7 +223,7 @@ fn every_bad_folder_ends_in_a_sentence() {
         decoder.write(&folder, true).unwrap();
         spoil(&folder);
         let error = match open(&folder) {
-            Ok(()) => panic!("{name}: it was opened"),
+            Ok(()) => panic!("{name}: opened without an error"),
             Err(error) => format!("{error:#}"),
         };
         assert!(error.contains("\n  help: "), "{name}: {error}");

@@ -3,7 +3,7 @@
 //!
 //! MIGraphX is slow without a GPU, so it runs only the first case of each kind, and only greedy ones, because sampling
 //! does not depend on the provider. The real MIGraphX runs the nano models; the stand-in runs two of them.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 mod common;
 
@@ -59,7 +59,7 @@ fn model(golden: &Value, on: On) -> anyhow::Result<()> {
             "sample" => options(&model, case, true)?,
             "continue" => continued(&model, case)?,
             "rewind_append" => rewound(&model, case)?,
-            other => panic!("{other} is not a kind of case that is known"),
+            other => panic!("unknown kind of case: {other}"),
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Chat templates and tokenizers that ask for too much memory or time: each gives an error that names the file and the
 //! limit. Every case runs in a child process with little memory, because a missing limit could bring down the machine.
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -127,7 +127,7 @@ const TEMPLATES: &[(&str, &str)] = &[
         "{% set a = 'x ' * 999999 %}{% for i in range(99999) %}{% set b = a.split(' ') %}{% endfor %}",
     ),
     ("a message without end", "{{ raise_exception('x' * 99999999) }}"),
-    ("everything that is known", "{% set a = 'x' * 9999999 %}{% for i in range(999) %}{{ debug() }}{% endfor %}"),
+    ("debug output", "{% set a = 'x' * 9999999 %}{% for i in range(999) %}{{ debug() }}{% endfor %}"),
     (
         "macros without end",
         "{% for i in range(99999) %}{% for j in range(99999) %}{% macro m() %}{{ i }}{{ j }}{% endmacro %}{% endfor %}{% endfor %}",
@@ -259,7 +259,7 @@ const TOKENIZERS: &[&str] = &[
 
 /// Runs a case and prints its error; for the child process.
 #[test]
-#[ignore = "it is the child of other tests"]
+#[ignore = "started as a child process by other tests"]
 fn child() {
     let case = std::env::var(CASE).unwrap();
     let path = Path::new("folder/file");
@@ -295,7 +295,7 @@ fn run(case: &str) -> Result<String, String> {
     while child.try_wait().unwrap().is_none() {
         if start.elapsed() > TIME {
             child.kill().unwrap();
-            return Err(format!("{case}: no end after {TIME:?}"));
+            return Err(format!("{case}: still running after {TIME:?}"));
         }
         std::thread::sleep(Duration::from_millis(5));
     }

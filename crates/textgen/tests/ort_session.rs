@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
-#[allow(dead_code, reason = "the example's main is not run")]
+#[allow(dead_code, reason = "the test uses only parts of the example")]
 #[path = "../examples/session.rs"]
 mod example;
 

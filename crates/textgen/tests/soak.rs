@@ -2,7 +2,7 @@
 //! Every token is compared with plain loops over its sequence, and memory must not grow.
 //!
 //! `TEXTGEN_SOAK_CHATS` sets how many; the default is a thousand.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 mod common;
 
@@ -108,7 +108,7 @@ fn soak(on: On, chats: usize) -> anyhow::Result<()> {
         }
     }
     let grown = resident_bytes().saturating_sub(settled);
-    println!("{on:?}: {chats} chats, {tokens} tokens, {cancelled} cancelled, {} KiB grown", grown >> 10);
+    println!("{on:?}: {chats} chats, {tokens} tokens, {cancelled} cancelled, {} KiB growth", grown >> 10);
     assert!(grown < GROWTH_BYTES, "memory grew by {grown} bytes in {} chats", chats / 2);
     Ok(())
 }

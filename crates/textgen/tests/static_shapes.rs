@@ -1,6 +1,6 @@
 //! MIGraphX compiles every new shape, so all prompts have one shape and all steps another. Programs are counted by
 //! their files in the cache; tokens are compared with plain loops.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 mod common;
 
@@ -96,7 +96,7 @@ fn prompts_of_any_length_share_a_program() {
     let steps = compiled.programs_of_steps();
     for length in [5, 6, 7, 8, 2, 27] {
         compiled.check(PromptShape::Auto, length);
-        assert_eq!(compiled.programs(), 2 * steps, "one for prompts and one for steps, after a prompt of {length}");
+        assert_eq!(compiled.programs(), 2 * steps, "one for prompts and one for decoding, after a prompt of {length}");
     }
 }
 
@@ -113,7 +113,7 @@ fn appended_tokens_need_no_program() {
     generator.rewind(9).unwrap();
     generator.append(&prompt(5)).unwrap();
     let sequence = generator.tokens(0).to_vec();
-    assert_eq!(steps(&mut generator, 2), compiled.tiny.reference(&sequence, 2), "after going back");
+    assert_eq!(steps(&mut generator, 2), compiled.tiny.reference(&sequence, 2), "after rewinding");
     assert_eq!(compiled.programs(), programs);
 }
 
@@ -134,7 +134,7 @@ fn rows_of_any_length_share_a_program() {
                 "row {row} of {lengths:?}"
             );
         }
-        assert_eq!(compiled.programs(), 3 * steps, "a batch has programs of its own, after {lengths:?}");
+        assert_eq!(compiled.programs(), 3 * steps, "a batch needs its own programs, after {lengths:?}");
     }
 }
 

@@ -109,7 +109,7 @@ pub fn collect(asker: &Asker) -> Vec<Driver> {
             (kind, scope.spawn(move || Driver::from_answer(kind, asker.ask(&question))))
         });
         let failed = |kind| {
-            let detail = Some("the thread that asks it panicked".to_owned());
+            let detail = Some("the thread that queries it panicked".to_owned());
             Driver::from_answer(kind, Answer { outcome: Outcome::Failed, detail, value: None })
         };
         threads.into_iter().map(|(kind, thread)| thread.join().unwrap_or_else(|_| failed(kind))).collect()

@@ -235,14 +235,14 @@ pub fn examine(timeout: Duration) -> Result<Report> {
     if io::stderr().is_terminal() {
         let seconds = timeout.as_secs();
         // A failure to show progress is no reason to stop.
-        let _ = writeln!(io::stderr(), "asking drivers and ONNX Runtime libraries, at most {seconds} s each ...");
+        let _ = writeln!(io::stderr(), "checking drivers and ONNX Runtime libraries, at most {seconds} s each ...");
     }
     let (drivers, onnxruntime) = std::thread::scope(|scope| {
         let drivers = scope.spawn(|| drivers::collect(&asker));
         let onnxruntime = onnxruntime::collect(&asker, &environment);
         (drivers.join(), onnxruntime)
     });
-    let drivers = drivers.map_err(|_| anyhow::anyhow!("the thread that asks the drivers panicked"))?;
+    let drivers = drivers.map_err(|_| anyhow::anyhow!("the thread that queries the drivers panicked"))?;
     let kernel = cfg!(target_os = "linux").then(|| kernel::collect(Path::new("/"), &environment, kernel::open));
     let plugin = plugin::collect(&asker, &environment, onnxruntime.usable().map(|library| library.path.as_str()));
     let settings = environment::Settings::read(&environment);

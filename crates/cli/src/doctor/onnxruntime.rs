@@ -176,7 +176,7 @@ impl Search {
         self.libraries.push(Library {
             place: package.place.clone(),
             path: package.folder.display().to_string(),
-            reason: Some("the package has no library of its own to open".to_owned()),
+            reason: Some("the package does not contain the library".to_owned()),
             version: Some(version),
             api_version: None,
             support: if too_old { Support::TooOld } else { Support::Broken },
@@ -191,7 +191,7 @@ impl Search {
             let threads: Vec<_> = candidates.iter().map(|candidate| scope.spawn(move || ask(candidate))).collect();
             let failed = || Answer {
                 outcome: Outcome::Failed,
-                detail: Some("the asking thread panicked".to_owned()),
+                detail: Some("the thread that opens it panicked".to_owned()),
                 value: None,
             };
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| failed())).collect()

@@ -107,7 +107,7 @@ fn driver(out: &mut String, driver: &Driver) -> fmt::Result {
     let state = match driver.probe {
         Outcome::Crashed => "crashed".to_owned(),
         Outcome::TimedOut => "timed out".to_owned(),
-        Outcome::Failed => "could not be asked".to_owned(),
+        Outcome::Failed => "query failed".to_owned(),
         Outcome::Answered if !driver.is_loaded() => "not loaded".to_owned(),
         Outcome::Answered if count == 0 => "no device".to_owned(),
         Outcome::Answered if count == 1 => "1 device".to_owned(),
@@ -156,7 +156,7 @@ fn environment(out: &mut String, findings: &Findings) -> fmt::Result {
         })
         .collect();
     if rows.is_empty() {
-        return writeln!(out, "  none of the {} variables that matter is set", variables.len());
+        return writeln!(out, "  none of the {} known variables is set", variables.len());
     }
     table(out, ["variable", "value", "meaning"], rows)
 }
@@ -191,8 +191,8 @@ fn node(out: &mut String, node: &Node) -> fmt::Result {
     let state = match node.access {
         Access::Usable => "can be opened",
         Access::Missing => "missing",
-        Access::Denied => "may not be opened by this user",
-        Access::Failed => "does not open",
+        Access::Denied => "permission denied",
+        Access::Failed => "cannot be opened",
     };
     let group = node.group.as_ref().map(|group| format!(" (group {group})")).unwrap_or_default();
     match node.reason.as_ref().filter(|_| node.access != Access::Missing) {
@@ -210,7 +210,7 @@ fn onnxruntime(out: &mut String, findings: &Findings) -> fmt::Result {
         .map(|library| {
             let support = match library.support {
                 Support::Supported => "supported".to_owned(),
-                Support::Newer => "newer, used at this API".to_owned(),
+                Support::Newer => "newer than this build".to_owned(),
                 Support::TooOld => "too old".to_owned(),
                 Support::Broken => library.reason.clone().unwrap_or_else(|| "cannot be used".to_owned()),
             };
@@ -247,8 +247,8 @@ fn plugin(out: &mut String, findings: &Findings) -> fmt::Result {
     for backend in &plugin.backends {
         let state = match (&backend.error, backend.devices) {
             (Some(error), _) => format!("cannot be used: {}", error.lines().next().unwrap_or_default()),
-            (None, Some(0)) => "loads, but offers no device by itself".to_owned(),
-            (None, Some(_)) => "makes sessions".to_owned(),
+            (None, Some(0)) => "loads, but finds no device".to_owned(),
+            (None, Some(_)) => "can create sessions".to_owned(),
             (None, None) => "loads; not tested further (no ONNX Runtime found)".to_owned(),
         };
         let version = backend.version.as_ref().map(|version| format!(" (version {version})")).unwrap_or_default();
@@ -261,8 +261,8 @@ fn routing(out: &mut String, findings: &Findings) -> fmt::Result {
     let routing = &findings.routing;
     let why = if routing.forced { ", by AMDGPU_EP_FORCE_ARCH" } else { "" };
     match &routing.arch {
-        Some(arch) => writeln!(out, "\nBackends that a session tries ({arch}{why})")?,
-        None => writeln!(out, "\nBackends that a session tries")?,
+        Some(arch) => writeln!(out, "\nBackends in the order that a session tries them ({arch}{why})")?,
+        None => writeln!(out, "\nBackends in the order that a session tries them")?,
     }
     for (number, step) in (1..).zip(&routing.candidates) {
         writeln!(out, "  {number}. {}: {}", step.backend, step.reason)?;
@@ -285,9 +285,9 @@ fn cache(out: &mut String, findings: &Findings) -> fmt::Result {
     };
     let state = match (cache.exists, cache.writable) {
         (true, true) => format!("{} in {} files", bytes(cache.size_bytes), cache.files),
-        (true, false) => format!("{} in {} files, cannot be written", bytes(cache.size_bytes), cache.files),
-        (false, true) => "not there yet, can be created".to_owned(),
-        (false, false) => "not there, and cannot be created".to_owned(),
+        (true, false) => format!("{} in {} files; read-only", bytes(cache.size_bytes), cache.files),
+        (false, true) => "does not exist yet; will be created".to_owned(),
+        (false, false) => "does not exist and cannot be created".to_owned(),
     };
     writeln!(out, "  {path} (from {from}): {state}")
 }
@@ -335,9 +335,9 @@ mod tests {
         findings.routing = routing::tests::routing("gfx1151");
         let text = rendered(findings);
         for line in [
-            "  backend hip: /lib/libhip-backend.so (version 0.1.0): makes sessions\n",
+            "  backend hip: /lib/libhip-backend.so (version 0.1.0): can create sessions\n",
             "  backend migraphx: /lib/libmigraphx-backend.so (version 0.1.0): cannot be used: libmigraphx_c.so: not found\n",
-            "\nBackends that a session tries (gfx1151, by AMDGPU_EP_FORCE_ARCH)\n  1. migraphx: an RDNA3 GPU\n  2. hip: ",
+            "\nBackends in the order that a session tries them (gfx1151, by AMDGPU_EP_FORCE_ARCH)\n  1. migraphx: an RDNA3 GPU\n  2. hip: ",
             "\n  language models: hip, migraphx\n",
             "\n  not hipgpu: libhipgpu-backend.so is not installed\n",
         ] {

@@ -79,7 +79,7 @@ fn route(settings: &Settings, drivers: &[Driver], platform: Platform, ruled_out:
     let device = driver.and_then(|driver| driver.found.devices.first());
     routing.forced = forced.is_some();
     let Some(arch) = forced.or_else(|| device.map(|device| device.arch.clone())) else {
-        routing.error = Some("there is no device to run on".to_owned());
+        routing.error = Some("no device is available".to_owned());
         return routing;
     };
     let query = Query {
@@ -102,7 +102,7 @@ fn route(settings: &Settings, drivers: &[Driver], platform: Platform, ruled_out:
     routing.language_models = of_language_models.unwrap_or_default();
     match candidates(&query) {
         Ok(found) => routing.candidates = found,
-        Err(Refusal::NoneLeft(_)) => routing.error = Some("none of the backends can be used".to_owned()),
+        Err(Refusal::NoneLeft(_)) => routing.error = Some("no backend is usable".to_owned()),
         Err(refusal) => routing.error = Some(refusal.to_string()),
     }
     routing.arch = Some(arch);
@@ -155,6 +155,6 @@ pub(super) mod tests {
     fn without_a_device_there_is_a_reason_instead() {
         let settings = Settings::read(&Default::default());
         let found = route(&settings, &[], Platform::Linux, &[]);
-        assert_eq!((found.arch, found.error.as_deref()), (None, Some("there is no device to run on")));
+        assert_eq!((found.arch, found.error.as_deref()), (None, Some("no device is available")));
     }
 }

@@ -74,9 +74,11 @@ pub fn judge(findings: &Findings) -> Verdict {
     let driver = findings.drivers.iter().find(|driver| driver.kind == wanted);
     let blocked = match driver {
         Some(driver) => driver_problem(findings, driver),
-        None => {
-            Some((Code::DriverFailed, format!("the {wanted} driver was not asked"), "report this as a bug".to_owned()))
-        }
+        None => Some((
+            Code::DriverFailed,
+            format!("the {wanted} driver was not queried"),
+            "report this as a bug".to_owned(),
+        )),
     };
     let blocked = blocked.or_else(|| software_problem(findings));
     let (code, summary, next_step) = blocked.unwrap_or_else(|| working(findings, wanted));
@@ -97,7 +99,7 @@ fn driver_problem(findings: &Findings, driver: &Driver) -> Option<Finding> {
             _ if kind == "amd" => "check that rocminfo runs; if it does not, reinstall ROCm".to_owned(),
             _ => "reinstall the driver's libraries, or unset AMDGPU_EP_DRIVER".to_owned(),
         };
-        return Some((Code::DriverFailed, format!("asking the {kind} driver went wrong: {how}"), next));
+        return Some((Code::DriverFailed, format!("querying the {kind} driver failed: {how}"), next));
     }
     if !driver.found.devices.is_empty() {
         return None;
@@ -118,10 +120,10 @@ fn driver_problem(findings: &Findings, driver: &Driver) -> Option<Finding> {
     if !driver.is_loaded() {
         return Some(no_runtime(findings, driver));
     }
-    let reason = driver.found.no_device_reason.as_deref().map_or("it lists none", first_line);
+    let reason = driver.found.no_device_reason.as_deref().map_or("its device list is empty", first_line);
     kernel.and_then(kernel_problem).or_else(|| hidden(findings)).or_else(|| {
         let summary = format!("the HIP runtime finds no device: {reason}");
-        let next = "see what rocminfo and `dmesg | grep -i amdgpu` say; ROCm's support matrix lists the GPUs it knows";
+        let next = "see what rocminfo and `dmesg | grep -i amdgpu` say; ROCm's support matrix lists the supported GPUs";
         Some((Code::NoDevice, summary, next.to_owned()))
     })
 }
@@ -136,7 +138,7 @@ fn other_driver_problem(driver: &Driver) -> Finding {
             (Code::NoRuntime, format!("the {kind} driver could not be loaded"), next.to_owned())
         }
         None => {
-            let reason = driver.found.no_device_reason.as_deref().map_or("it lists none", first_line);
+            let reason = driver.found.no_device_reason.as_deref().map_or("its device list is empty", first_line);
             let summary = format!("the {kind} driver finds no device: {reason}");
             (Code::NoDevice, summary, "unset AMDGPU_EP_DRIVER, or set it to host".to_owned())
         }
@@ -151,7 +153,7 @@ fn no_runtime(findings: &Findings, driver: &Driver) -> Finding {
         .map(|error| first_line(error).to_owned());
     match findings.environment.set("AMDGPU_EP_HIP_LIBRARY").filter(|file| !file.is_empty()) {
         Some(file) => {
-            let summary = format!("AMDGPU_EP_HIP_LIBRARY names {file}, which is not a HIP runtime that loads");
+            let summary = format!("AMDGPU_EP_HIP_LIBRARY names {file}, which cannot be loaded as a HIP runtime");
             (Code::NoRuntime, summary, "correct AMDGPU_EP_HIP_LIBRARY, or unset it".to_owned())
         }
         None => {
@@ -171,17 +173,17 @@ fn kernel_problem(kernel: &Kernel) -> Option<Finding> {
         return Some(match holder {
             Some("vfio-pci") => (
                 Code::NoKernelDriver,
-                "the GPU is held by vfio-pci, for use in a virtual machine".to_owned(),
-                "use it inside that machine, or give it back to amdgpu".to_owned(),
+                "the GPU is bound to vfio-pci, for use in a virtual machine".to_owned(),
+                "use it inside that machine, or bind it to amdgpu again".to_owned(),
             ),
             Some(other) => (
                 Code::NoKernelDriver,
-                format!("the GPU is held by the kernel driver {other}, not by amdgpu"),
-                format!("keep {other} from loading, or use a GPU that amdgpu supports"),
+                format!("the GPU is bound to the kernel driver {other}, not to amdgpu"),
+                format!("prevent {other} from loading, or use a GPU that amdgpu supports"),
             ),
             None if kernel.amdgpu_loaded => (
                 Code::NoKernelDriver,
-                "the amdgpu module is loaded but has not taken the GPU".to_owned(),
+                "the amdgpu module is loaded but is not bound to the GPU".to_owned(),
                 "see why: sudo dmesg | grep -i amdgpu".to_owned(),
             ),
             None => (
@@ -234,7 +236,7 @@ fn unusable(node: &Node, container: Option<&str>) -> Option<Finding> {
         }
         Access::Failed => {
             let next = "see why with `sudo dmesg | grep -i amdgpu`".to_owned();
-            Some((Code::NoDeviceNode, format!("{path} does not open: {reason}"), next))
+            Some((Code::NoDeviceNode, format!("{path} cannot be opened: {reason}"), next))
         }
     }
 }
@@ -349,7 +351,7 @@ fn notes(findings: &Findings, code: Code, wanted: &str) -> Vec<String> {
     }
     for library in findings.rocm.iter().filter(|library| library.is_foreign) {
         let path = library.path.as_deref().unwrap_or_default();
-        notes.push(format!("{} comes from another ROCm than the HIP runtime: {path}", library.name));
+        notes.push(format!("{} comes from a different ROCm installation than the HIP runtime: {path}", library.name));
     }
     for iree in findings.hipdnn.iter().filter_map(|library| library.iree_compile.as_ref()) {
         if iree.path.is_none() {

@@ -231,7 +231,7 @@ mod tests {
         let reason = |name: &str| report.nodes.iter().find(|node| node.name == name).unwrap().reason.clone();
         assert_eq!(reason("a"), None);
         assert_eq!(reason("c").as_deref(), Some("no such operator"));
-        assert_eq!(reason("d").as_deref(), Some("the backend was not asked about it"));
+        assert_eq!(reason("d").as_deref(), Some("the backend did not evaluate it"));
     }
 
     #[test]

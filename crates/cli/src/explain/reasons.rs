@@ -59,9 +59,9 @@ impl Reasons {
     /// The text for a node without a reason.
     pub fn none(&self, driver: &str) -> String {
         if self.is_empty {
-            format!("no backend was asked: there may be none for the {driver} driver; AMDGPU_EP_LOG=info tells more")
+            format!("no backend evaluated it: there may be none for the {driver} driver; AMDGPU_EP_LOG=info shows more")
         } else {
-            "the backend was not asked about it".to_owned()
+            "the backend did not evaluate it".to_owned()
         }
     }
 }
@@ -96,7 +96,7 @@ mod tests {
         let mut reasons = parse(&(line(&[("a", "one")]) + "\n" + &line(&[("b", "two")])));
         assert_eq!(reasons.take("", "Loop", "b").as_deref(), Some("two"));
         assert_eq!(reasons.take("", "Loop", "c"), None);
-        assert_eq!(reasons.none("host"), "the backend was not asked about it");
+        assert_eq!(reasons.none("host"), "the backend did not evaluate it");
     }
 
     #[test]

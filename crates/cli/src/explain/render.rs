@@ -65,7 +65,7 @@ fn step_text(steps: &[Step], all: bool) -> String {
     let table = if rows.is_empty() {
         String::new()
     } else {
-        format!("\n{}", table::text(["operator", "node", "step", "run by", "measured", "why not by hipDNN"], rows))
+        format!("\n{}", table::text(["operator", "node", "step", "run by", "measured", "why not hipDNN"], rows))
     };
     format!("{table}\nSteps: {}\n", counts.join(", "))
 }

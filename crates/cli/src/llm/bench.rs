@@ -87,7 +87,7 @@ struct Measurement {
     tokens_per_second: f64,
     /// The weights, plus the keys and values at the middle step.
     step_bytes_at_most: u64,
-    /// The share of the bandwidth that this takes at the median step time.
+    /// The share of bandwidth that this takes at the median step time.
     bandwidth_share_at_most: Option<f64>,
 }
 
@@ -117,7 +117,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
             Opening::NoGpu(code) => return Ok((code, String::new())),
         }
     }
-    let [first, ..] = &sides[..] else { bail!("there is nothing to measure") };
+    let [first, ..] = &sides[..] else { bail!("no provider to measure") };
     let mut report = Report {
         schema: SCHEMA,
         model: arguments.folder.folder.display().to_string(),
@@ -161,10 +161,10 @@ impl Arguments {
 
 fn check(arguments: &Arguments) -> Result<()> {
     if arguments.prompts.contains(&0) || arguments.batches.contains(&0) {
-        bail!("a prompt or a batch of 0 was asked for\n  help: give numbers from 1 on");
+        bail!("prompt lengths and batch sizes must be at least 1");
     }
     if arguments.new_tokens < 2 || arguments.rounds == 0 {
-        bail!("there is no step to measure\n  help: give --new-tokens from 2 on and --rounds from 1 on");
+        bail!("nothing to measure\n  help: --new-tokens must be at least 2, and --rounds at least 1");
     }
     Ok(())
 }
@@ -294,13 +294,13 @@ fn text(report: &Report) -> String {
             measured.bandwidth_share_at_most.map_or("-".to_owned(), |share| format!("<= {:.0} %", share * 100.0)),
         ]
     });
-    let head = ["provider", "batch", "prompt", "first token", "reading", "step", "p95", "writing", "of the bandwidth"];
+    let head = ["provider", "batch", "prompt", "first token", "reading", "step", "p95", "writing", "of bandwidth"];
     out += &table::text(head, rows.collect());
     if let Some(memory) = &report.memory {
         let allocator = report.allocator_bytes.unwrap_or(0);
         let more = [
-            ("cache", report.cache_bytes, "keys and values of the largest measurement"),
-            ("allocator", allocator, "caches, inputs and outputs: what was taken of the device's allocator at once"),
+            ("cache", report.cache_bytes, "key-value cache of the largest measurement"),
+            ("allocator", allocator, "most that the device's allocator held at once: caches, inputs and outputs"),
         ];
         out += &format!("\n{}", memory::text(memory, &more));
     }

@@ -18,7 +18,7 @@ const HELP: &str = "\
 /history  show the conversation
 /stats    show token counts and the speed of the last answer
 /help     show this
-/quit     end; so does the end of the input
+/quit     quit, like the end of the input
 Ctrl-C    stop the answer";
 
 const HOW_TO_END: &str = "/quit or Ctrl-D ends the conversation";
@@ -134,7 +134,7 @@ impl Chat {
                     continue;
                 }
                 UserInput::Unreadable => {
-                    note("note", "what was typed up to here is not UTF-8, and was not sent");
+                    note("note", "ignored input that is not valid UTF-8");
                     continue;
                 }
                 UserInput::End => return Ok(()),
@@ -146,11 +146,11 @@ impl Chat {
                 "/reset" => {
                     self.conversation.reset()?;
                     self.last = None;
-                    note("note", "conversation reset: the model has forgotten what was said");
+                    note("note", "conversation cleared");
                 }
                 "/stats" => write(&self.stats())?,
                 "/history" => write(&self.history())?,
-                command if command.starts_with('/') => note("note", &format!("there is no {command}; /help lists all")),
+                command if command.starts_with('/') => note("note", &format!("unknown command {command}; /help lists them all")),
                 text => self.answer(text)?,
             }
         }
@@ -264,6 +264,6 @@ mod tests {
             done.store(true, Ordering::SeqCst);
             late
         });
-        assert_eq!(late, 0, "answers that would have ended at once");
+        assert_eq!(late, 0, "answers that a late cancel would have ended");
     }
 }

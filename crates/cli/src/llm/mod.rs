@@ -81,15 +81,15 @@ impl From<Shape> for PromptShape {
 fn provider(text: &str) -> Result<String, String> {
     match normalise(text) {
         Some(_) => Ok(text.to_owned()),
-        None => Err(format!("{text:?} is not a provider: use amdgpu or cpu")),
+        None => Err(format!("expected amdgpu or cpu, found {text:?}")),
     }
 }
 
 /// How tokens are chosen. Defaults come from the model folder.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Choice of tokens")]
+#[command(next_help_heading = "Sampling")]
 pub struct SamplingArguments {
-    /// Always take the best token, whatever the folder says
+    /// Always take the best token, overriding the folder's settings
     #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p", "seed"])]
     greedy: bool,
     /// Sampling temperature; 0 takes the best token
@@ -126,7 +126,7 @@ pub struct SamplingArguments {
 
 fn bias(text: &str) -> Result<(u32, f32), String> {
     let parsed = text.split_once('=').and_then(|(token, bias)| Some((token.parse().ok()?, bias.parse().ok()?)));
-    parsed.ok_or_else(|| format!("{text:?} is not of the form TOKEN=X, with a token id and a number"))
+    parsed.ok_or_else(|| format!("expected TOKEN=X, a token id and a number, found {text:?}"))
 }
 
 /// When an answer ends.
@@ -142,7 +142,7 @@ pub struct LimitArguments {
 
 /// The form of an answer.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Form of the answer")]
+#[command(next_help_heading = "Answer format")]
 pub struct FormArguments {
     /// Constrain the answer to a JSON schema: inline JSON or a file
     #[arg(long, value_name = "JSON|FILE", group = "form")]
@@ -220,7 +220,7 @@ fn open(arguments: &FolderArguments) -> Result<Opening> {
     {
         let most = config.context_length;
         bail!(
-            "--max-length is {length}, and the model takes 1 to {most} tokens\n  help: use --max-length {most} or less"
+            "--max-length is {length}, but the model supports 1 to {most} tokens\n  help: use --max-length {most} or less"
         );
     }
     // Load the tokenizer first: it is fast, and the model may take minutes.
@@ -238,7 +238,7 @@ fn open(arguments: &FolderArguments) -> Result<Opening> {
         request.library = arguments.library.clone().or_else(|| doctor::plugin_library().ok());
         request.require_gpu = arguments.require_gpu;
     } else if arguments.require_gpu {
-        bail!("a GPU is required, and the provider is the CPU\n  help: leave one of --require-gpu and --provider out");
+        bail!("--require-gpu and --provider cpu contradict each other\n  help: omit one of them");
     }
     progress.say("loading ONNX Runtime");
     let runtime = Runtime::load(&chosen.path)?;

@@ -57,8 +57,12 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
     let Root { model, search } = root;
     let decoder = model.decoder;
     if !KINDS.contains(&model.kind.as_str()) {
-        let problem = format!("{:?} is not a kind of model that generates text from text alone", model.kind);
-        return Err(check.wrong("model.type", problem, format!("use a model of one of these: {}", KINDS.join(", "))));
+        let problem = format!("{:?} is not a supported text-to-text model type", model.kind);
+        return Err(check.wrong(
+            "model.type",
+            problem,
+            format!("use a model of one of these types: {}", KINDS.join(", ")),
+        ));
     }
     let vocab_size = check.within("model.vocab_size", model.vocab_size, 1, LONGEST)?;
     let context_length = check.within("model.context_length", model.context_length, 1, LONGEST)?;
@@ -89,7 +93,7 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
     {
         return Err(check.wrong(
             "model.decoder.sliding_window",
-            "inputs or a cache that slide are not supported",
+            "sliding inputs or caches are not supported",
             "set slide_inputs and slide_key_value_cache to false: the whole sequence is then kept",
         ));
     }
@@ -166,7 +170,7 @@ fn parse(path: &Path, text: &str) -> Result<(Root, BTreeSet<String>)> {
             let help = if error.is_data() {
                 "write the field as ONNX Runtime GenAI's model builder does"
             } else {
-                "the file is not JSON: make the folder again, or copy it again"
+                "the file is not valid JSON: create or copy the folder again"
             };
             let field = if error.is_data() && field != "." { field } else { "the file".to_owned() };
             Err(Error::Config { path: path.to_path_buf(), field, problem: error.to_string(), help: help.to_owned() })
@@ -180,7 +184,7 @@ fn check_names(check: &Check<'_>, inputs: raw::Inputs, outputs: raw::Outputs) ->
         if name.matches("%d").count() == 1 {
             return Ok(name);
         }
-        Err(check.wrong(field, format!("{name:?} has no %d for the layer"), format!("write it as {default:?}")))
+        Err(check.wrong(field, format!("{name:?} has no %d for the layer number"), format!("write it as {default:?}")))
     };
     let name = |given: Option<String>, default: &str| given.unwrap_or_else(|| default.to_owned());
     let (input, output) = ("model.decoder.inputs", "model.decoder.outputs");
@@ -256,7 +260,7 @@ fn check_providers(
             Some(Name::Amdgpu) => {}
             Some(Name::Cpu) => continue,
             None => {
-                notices.push(format!("the model folder was made for the provider {name:?}, which is not used"));
+                notices.push(format!("the model folder was created for the provider {name:?}, which is not used"));
                 continue;
             }
         }
@@ -269,7 +273,9 @@ fn check_providers(
                 Value::Object(filter) if key == "device_filtering_options" => {
                     request.filter = check_filter(check, &field, &filter)?;
                 }
-                other => return Err(check.wrong(&field, format!("{other} is not a text"), "write it in quotes")),
+                other => {
+                    return Err(check.wrong(&field, format!("expected a string, found {other}"), "write it in quotes"));
+                }
             }
         }
     }
@@ -286,7 +292,13 @@ fn check_filter(check: &Check<'_>, field: &str, filter: &serde_json::Map<String,
                     "cpu" => HardwareKind::Cpu,
                     "gpu" => HardwareKind::Gpu,
                     "npu" => HardwareKind::Npu,
-                    _ => return Err(check.wrong(&field, format!("{kind:?} is no kind of device"), "cpu, gpu or npu")),
+                    _ => {
+                        return Err(check.wrong(
+                            &field,
+                            format!("unknown device type {kind:?}"),
+                            "use cpu, gpu or npu",
+                        ));
+                    }
                 });
             }
             ("hardware_vendor_id" | "hardware_device_id", Value::Number(number)) => {
@@ -295,8 +307,8 @@ fn check_filter(check: &Check<'_>, field: &str, filter: &serde_json::Map<String,
                 *(if key == "hardware_vendor_id" { &mut found.vendor_id } else { &mut found.device_id }) = Some(number);
             }
             _ => {
-                let help = "hardware_device_type is a text, hardware_vendor_id and hardware_device_id are numbers";
-                return Err(check.wrong(&field, format!("{value} is not understood"), help));
+                let help = "hardware_device_type is a string, hardware_vendor_id and hardware_device_id are numbers";
+                return Err(check.wrong(&field, format!("unexpected value {value}"), help));
             }
         }
     }
@@ -369,7 +381,7 @@ impl Check<'_> {
             Ok(size) if (least..=most).contains(&number) => Ok(size),
             _ => {
                 let problem = format!("{number} is not between {least} and {most}");
-                Err(self.wrong(field, problem, "take the value from the model that the folder was made of"))
+                Err(self.wrong(field, problem, "take the value from the folder's original model"))
             }
         }
     }
@@ -394,7 +406,7 @@ impl Check<'_> {
         if stays && !path.is_empty() {
             return Ok(inside);
         }
-        let problem = format!("{path:?} is not a path inside of the model folder");
+        let problem = format!("{path:?} is not a path inside the model folder");
         Err(self.wrong(field, problem, "use a relative path without `..`"))
     }
 }

@@ -199,7 +199,7 @@ impl Config {
                 Ok(())
             }
             None => Err(Error::Provider {
-                problem: format!("there is no provider {name:?}"),
+                problem: format!("unknown provider {name:?}"),
                 help: "use amdgpu or cpu".to_owned(),
             }),
         }

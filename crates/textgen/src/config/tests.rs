@@ -170,7 +170,7 @@ fn providers_in_the_folder_are_understood() {
 
     let number = json!([{"amdgpu": {"device_id": 1}}]);
     let error = read(&changed("model.decoder.session_options.provider_options", Some(number))).unwrap_err();
-    assert!(error.to_string().contains("provider_options.amdgpu.device_id: 1 is not a text"), "{error}");
+    assert!(error.to_string().contains("provider_options.amdgpu.device_id: expected a string, found 1"), "{error}");
 }
 
 #[test]

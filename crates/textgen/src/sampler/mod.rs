@@ -106,7 +106,10 @@ impl Sampling {
             if (least..=most).contains(&value) {
                 return Ok(());
             }
-            Err(Error::request(format!("{name} is {value}"), format!("use a number between {least} and {most}")))
+            Err(Error::request(
+                format!("{name} is {value}, out of range"),
+                format!("use a number between {least} and {most}"),
+            ))
         };
         within("temperature", self.temperature, 0.0, 1e6)?;
         within("top_p", self.top_p, 0.0, 1.0)?;
@@ -116,7 +119,7 @@ impl Sampling {
         within("frequency_penalty", self.frequency_penalty, -1e6, 1e6)?;
         if self.top_k > vocab_size {
             let help = format!("the vocabulary has {vocab_size} tokens");
-            return Err(Error::request(format!("top_k is {}", self.top_k), help));
+            return Err(Error::request(format!("top_k is {}, larger than the vocabulary", self.top_k), help));
         }
         for &(token, bias) in &self.logit_bias {
             within("a logit bias", bias, -1e6, 1e6)?;

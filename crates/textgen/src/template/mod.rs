@@ -76,8 +76,8 @@ impl ChatTemplate {
             Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 let text = default_template(&config["chat_template"]).ok_or_else(|| Error::Text {
                     path: config_path.clone(),
-                    problem: "there is no chat template".to_owned(),
-                    help: format!("add chat_template to it, or a file {FILE}; `generate` needs none"),
+                    problem: "the model folder has no chat template".to_owned(),
+                    help: format!("add chat_template to this file, or add a file {FILE}; `generate` needs no template"),
                 })?;
                 ChatTemplate::new(text, config_path, tokens)
             }
@@ -139,14 +139,14 @@ impl ChatTemplate {
         let failed = |problem: &str| Error::Text {
             path: self.path.clone(),
             problem: format!("the chat template failed: {problem}"),
-            help: "use the template of the model that the folder was made of".to_owned(),
+            help: "use the template of the folder's original model".to_owned(),
         };
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("chat template".to_owned()).stack_size(STACK);
             match thread.spawn_scoped(scope, || caught(work)) {
                 // The engine asserts on unexpected input.
-                Ok(thread) => thread.join().ok().flatten().unwrap_or_else(|| Err(failed("its engine panicked"))),
-                Err(error) => Err(failed(&format!("no thread could be started for it: {error}"))),
+                Ok(thread) => thread.join().ok().flatten().unwrap_or_else(|| Err(failed("the template engine panicked"))),
+                Err(error) => Err(failed(&format!("could not start a thread for it: {error}"))),
             }
         })
     }
@@ -155,7 +155,7 @@ impl ChatTemplate {
         Error::Text {
             path: self.path.clone(),
             problem: format!("the chat template exceeded a limit: {passed}"),
-            help: "use the template of the model that the folder was made of; docs/textgen.md lists the limits"
+            help: "use the template of the folder's original model; docs/textgen.md lists the limits"
                 .to_owned(),
         }
     }
@@ -176,7 +176,7 @@ impl ChatTemplate {
         Error::Text {
             path: self.path.clone(),
             problem: format!("the chat template failed: {problem}"),
-            help: "check the messages (some templates want user and assistant to take turns), or the template"
+            help: "check the messages (some templates require user and assistant messages to alternate), or the template"
                 .to_owned(),
         }
     }
@@ -205,7 +205,7 @@ fn compiled<T>(
     check_nesting(text, &syntax)?;
     let tree = machinery::parse(text, NAME, syntax)?;
     let tree = rewrite::metered(&tree).map_err(|tag| {
-        let problem = format!("{{% {tag} %}} has no meaning here: there is no other template");
+        let problem = format!("{{% {tag} %}} is not supported: there is no other template");
         minijinja::Error::new(ErrorKind::SyntaxError, problem)
     })?;
     let mut generator = CodeGenerator::new(NAME, text);
@@ -225,7 +225,7 @@ fn check_nesting(text: &str, syntax: &SyntaxConfig) -> Result<(), minijinja::Err
         }
         let problem = match (length > MAX_TAG_WORDS, branches > MAX_BRANCHES) {
             (true, _) => format!("a tag has more than {MAX_TAG_WORDS} words"),
-            (_, true) => format!("there are more than {MAX_BRANCHES} elif"),
+            (_, true) => format!("it has more than {MAX_BRANCHES} elif branches"),
             _ => continue,
         };
         return Err(minijinja::Error::new(ErrorKind::SyntaxError, problem));
@@ -241,7 +241,7 @@ fn read_config(path: &Path) -> Result<Json> {
     serde_json::from_str(&text).map_err(|error| Error::Text {
         path: path.to_path_buf(),
         problem: format!("it is not JSON: {error}"),
-        help: "copy the file again from the model that the folder was made of".to_owned(),
+        help: "copy the file again from the folder's original model".to_owned(),
     })
 }
 

@@ -1,6 +1,6 @@
 //! Shared helpers: locations of ONNX Runtime, the provider and the tiny models.
-#![allow(dead_code, reason = "every test program uses a part of it")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(dead_code, reason = "each test program uses only some of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test helpers may panic")]
 
 pub mod tiny;
 
@@ -81,7 +81,7 @@ pub fn goldens() -> Result<Value> {
 
 /// A golden model's folder, created once.
 pub fn folder(golden: &Value) -> Result<PathBuf> {
-    let name = golden["name"].as_str().context("a model without a name")?;
+    let name = golden["name"].as_str().context("this model has no name")?;
     let made = Command::new(place::python()?)
         .arg(place::root().join("tests/tiny_models.py"))
         .arg(name)

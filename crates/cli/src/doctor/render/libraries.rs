@@ -15,10 +15,10 @@ pub(super) fn rocm(out: &mut String, findings: &Findings) -> fmt::Result {
         let release = library.release.as_ref().map(|release| format!("ROCm {release}"));
         let known: Vec<String> = [version, release].into_iter().flatten().collect();
         let known = if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) };
-        let foreign = if library.is_foreign { ": not from the installation of the HIP runtime" } else { "" };
+        let foreign = if library.is_foreign { ": from a different installation than the HIP runtime" } else { "" };
         match (&library.path, &library.error) {
             (Some(path), _) => writeln!(out, "  {}: {path}{known}{foreign}", library.name)?,
-            (None, Some(error)) => writeln!(out, "  {}: could not be asked: {error}", library.name)?,
+            (None, Some(error)) => writeln!(out, "  {}: query failed: {error}", library.name)?,
             (None, None) => writeln!(out, "  {}: not loaded", library.name)?,
         }
         let attempts = library.attempts.iter().filter(|_| library.path.is_none()).cloned().collect::<Vec<_>>();
@@ -87,7 +87,7 @@ ROCm
   HIP runtime: /opt/rocm/lib/libamdhip64.so.7 (version 7.2.53211, ROCm 7.2.0-43)
   hipBLASLt: not loaded
     tried /opt/rocm/lib/libmigraphx_c.so.3: no such file
-  MIGraphX: /usr/lib/libmigraphx_c.so.3: not from the installation of the HIP runtime
+  MIGraphX: /usr/lib/libmigraphx_c.so.3: from a different installation than the HIP runtime
 ";
         assert!(text.contains(wanted), "{text}");
     }

@@ -176,7 +176,7 @@ fn kernel_driver_that_is_missing_or_another_is_named() {
         })
     };
     expect(&held_by(None, false), Code::NoKernelDriver, "not loaded", "modprobe amdgpu");
-    expect(&held_by(None, true), Code::NoKernelDriver, "has not taken the GPU", "dmesg");
+    expect(&held_by(None, true), Code::NoKernelDriver, "is not bound to the GPU", "dmesg");
     expect(&held_by(Some("vfio-pci"), true), Code::NoKernelDriver, "vfio-pci", "inside that machine");
     expect(&held_by(Some("radeon"), false), Code::NoKernelDriver, "radeon", "amdgpu supports");
 }
@@ -232,7 +232,7 @@ fn render_nodes_may_be_missing_or_fail() {
         kernel.kfd.access = Access::Failed;
         kernel.kfd.reason = Some("No such device (os error 19)".into());
     });
-    expect(&failing, Code::NoDeviceNode, "/dev/kfd does not open: No such device", "dmesg");
+    expect(&failing, Code::NoDeviceNode, "/dev/kfd cannot be opened: No such device", "dmesg");
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn libraries_that_do_not_belong_together_and_a_missing_compiler_are_notes() {
     findings.rocm = crate::doctor::rocm::tests::rocm();
     findings.hipdnn = crate::doctor::hipdnn::tests::hipdnn();
     let notes = judge(&findings).notes;
-    let wanted = "MIGraphX comes from another ROCm than the HIP runtime: /usr/lib/libmigraphx_c.so.3";
+    let wanted = "MIGraphX comes from a different ROCm installation than the HIP runtime: /usr/lib/libmigraphx_c.so.3";
     assert_eq!(notes[..2], [wanted, "libfusilli_plugin.so needs iree-compile, which is not on PATH"]);
 }
 
