@@ -74,7 +74,7 @@ def test_every_profile_spelling_is_accepted():
                 session = session_on(found[:1], affine_model(), profile=profile)
             except Exception as error:
                 text = str(error)
-                assert "is not a profile" not in text and "INVALID_ARGUMENT" not in text, text
+                assert "unknown profile" not in text and "INVALID_ARGUMENT" not in text, text
                 assert any(reason in text for reason in ("migraphx", "directx", "has no device for")), text
                 continue
             works(session)
@@ -336,7 +336,7 @@ def test_a_copy_of_our_own_library_as_a_backend_is_refused(tmp_path):
 def test_our_own_library_behind_a_stand_in_is_refused():
     with registered() as found:
         text = refusal(found[:1], profile="hipgpu")
-        assert "leads back to this library" in text, text
+        assert "is this library itself" in text, text
 
 
 @pytest.mark.environment(AMDGPU_EP_HIPGPU_LIBRARY=str(Path(LIBRARY).with_name("libhipgpu-backend.so")))

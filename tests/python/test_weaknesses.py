@@ -120,7 +120,7 @@ def test_weakness_07_old_spellings_still_mean_hip(spelling, folder):
 def test_weakness_07_old_spellings_are_not_typos(spelling, folder):
     with folder.registered() as found:
         text = error_of(lambda: session(found, profile=spelling))
-        assert "is not a profile" not in text, text
+        assert "unknown profile" not in text, text
 
 
 def test_weakness_10_keys_of_others_are_passed_over(folder):

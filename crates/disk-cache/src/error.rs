@@ -23,7 +23,7 @@ pub enum CacheError {
     },
     /// The folder, a folder above it, or a symbolic link on the way to it belongs to another user.
     #[error(
-        "{} belongs to the user with id {owner}, who can change what is in it\n  help: set your own cache folder, or chown it",
+        "{} belongs to the user with id {owner}, who can change its contents\n  help: set your own cache folder, or chown it",
         path.display()
     )]
     OtherOwner {

@@ -149,7 +149,7 @@ mod permissions {
         fs::write(&file, "").unwrap();
         let done = chown(&file, Some(12345), None).is_ok();
         if !done {
-            eprintln!("skipped: only root can give a folder to another user");
+            eprintln!("skipped: only root can change the owner of a folder");
         }
         done
     }

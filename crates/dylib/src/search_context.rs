@@ -106,5 +106,5 @@ fn hip_of_process() -> Option<PathBuf> {
 }
 
 #[cfg(all(test, unix))]
-#[allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#[allow(clippy::unwrap_used, reason = "test helpers may panic")]
 mod tests;

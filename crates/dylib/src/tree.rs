@@ -129,7 +129,7 @@ fn numbers(path: &Path) -> Vec<u64> {
 }
 
 #[cfg(all(test, unix))]
-#[allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#[allow(clippy::unwrap_used, reason = "test helpers may panic")]
 mod tests {
     use super::*;
 

@@ -50,7 +50,7 @@ mod tests {
         fs::write(root.path().join("libhipdnn_backend.so"), "").unwrap();
         let version = |name: &str| file_version(&root.path().join(name));
         assert_eq!(version("libamdhip64.so").as_deref(), Some("7.2.53211"));
-        assert_eq!(version("libhipdnn_backend.so"), None, "its name has none");
+        assert_eq!(version("libhipdnn_backend.so"), None, "its file name has no version");
         assert_eq!(version("missing.so.1"), None);
     }
 

@@ -1,6 +1,6 @@
 //! Tests the search with the real system loader: small libraries in temporary installations.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -93,7 +93,7 @@ fn the_first_installation_of_the_order_is_taken() {
         assert_eq!((found.table, found.file), (count, machine.path(file)));
     }
     context.variables.insert("AMDGPU_EP_HIP_LIBRARY", machine.path(files[0]));
-    assert_eq!(number(&context, &HIP, None).unwrap().table, 1, "the named file and no other");
+    assert_eq!(number(&context, &HIP, None).unwrap().table, 1, "only the named file is tried");
     context.variables.insert("AMDGPU_EP_HIP_LIBRARY", machine.path("missing.so"));
     assert_eq!(number(&context, &HIP, None).unwrap_err().attempts.len(), 1);
 }

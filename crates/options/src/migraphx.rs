@@ -41,7 +41,7 @@ const ROWS: &[BackendOption] = migraphx_options! {
     "background_compile", Kind::Switch, Anyone, "1", "compile the next batch size while this one runs";
     "coalesce_io", Kind::Switch, Anyone, "", "accepted for compatibility", "ORT_MIGRAPHX_COALESCE_IO";
     "mlss_use_specific_ops", Kind::List, Anyone, "", "operators for AMD's MLSS, if this MIGraphX supports it", "ORT_MIGRAPHX_MLSS_USE_SPECIFIC_OPS";
-    "cpu_control_flow", Kind::Switch, Anyone, "0", "leave If, Loop, Scan, Greater and Cast to the CPU, and run their bodies on the device", "ORT_MIGRAPHX_CPU_CONTROL_FLOW";
+    "cpu_control_flow", Kind::Switch, Anyone, "0", "keep If, Loop, Scan, Greater and Cast on the CPU, and run their bodies on the device", "ORT_MIGRAPHX_CPU_CONTROL_FLOW";
     "model_arch", Kind::Hint, Anyone, "", "accepted for compatibility", "ORT_MIGRAPHX_MODEL_ARCH";
     "static_pad_seq", Kind::Switch, Anyone, "0", "pad sequences to a fixed length", "ORT_MIGRAPHX_STATIC_PAD_SEQ";
     "static_pad_seq_len", Kind::Number, Anyone, "", "the fixed length, for models without an attention mask", "ORT_MIGRAPHX_STATIC_PAD_SEQ_LEN";

@@ -84,7 +84,7 @@ impl fmt::Display for Profile {
 
 /// A text that is not the name of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{text:?} is not a profile: expected {}", Profile::ACCEPTED)]
+#[error("unknown profile {text:?}: expected {}", Profile::ACCEPTED)]
 pub struct UnknownProfile {
     /// The text as given.
     pub text: String,

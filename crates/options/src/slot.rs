@@ -91,7 +91,7 @@ impl Kind {
             Self::Profile => Profile::ACCEPTED,
             Self::Switch => SWITCH_ACCEPTED,
             Self::Number => "an integer from 0 to 2147483647",
-            Self::Path => "a path (whitespace counts)",
+            Self::Path => "a path (whitespace is significant)",
             Self::List => "words separated by commas",
             Self::Pairs => "key=value separated by commas",
             Self::Text => "any text",
@@ -137,7 +137,7 @@ fn alternatives(words: &[&str]) -> String {
 
 /// A text that is not a valid switch.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{text:?} is not a switch: expected {SWITCH_ACCEPTED}")]
+#[error("invalid switch {text:?}: expected {SWITCH_ACCEPTED}")]
 pub struct NotASwitch {
     /// The text as given.
     pub text: String,

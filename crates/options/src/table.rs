@@ -111,7 +111,7 @@ options! {
     dump_subgraphs: Option<bool>, relayed, Trusted, "MIGraphX: write each partition as an ONNX file";
     max_dynamic_batch: Option<u32>, relayed, Anyone, "MIGraphX: largest size of a dynamic batch axis; 0 turns it off";
     compile_batches: Option<String>, relayed, Anyone, "MIGraphX: batch sizes to compile for, separated by commas";
-    coalesce_io: Option<bool>, relayed, Anyone, "MIGraphX: accepted for compatibility; tensors are on the device when a partition runs";
+    coalesce_io: Option<bool>, relayed, Anyone, "MIGraphX: accepted for compatibility; tensors are already on the device when a partition runs";
     precompile_at_load: Option<bool>, relayed, Anyone, "MIGraphX: compile every batch size when the session is created";
     has_user_compute_stream: Option<bool>, relayed, Trusted, "MIGraphX: run on the stream of user_compute_stream";
     user_compute_stream: Option<String>, relayed, Trusted, "MIGraphX: address of the application's HIP stream, in decimal";

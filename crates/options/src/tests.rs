@@ -103,7 +103,7 @@ fn switches_take_twelve_words_in_any_case_and_nothing_else() {
 #[test]
 fn a_switch_that_cannot_be_read_says_what_can() {
     let Err(error) = parse_switch("maybe") else { panic!("accepted") };
-    assert!(error.to_string().starts_with("\"maybe\" is not a switch: expected 1, true"), "{error}");
+    assert!(error.to_string().starts_with("invalid switch \"maybe\": expected 1, true"), "{error}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(crate) fn discover() -> Discovery {
     };
     match driver.devices() {
         Ok(devices) if devices.is_empty() => {
-            let reason = driver.no_device_reason().unwrap_or_else(|| "the driver lists none".to_owned());
+            let reason = driver.no_device_reason().unwrap_or_else(|| "its device list is empty".to_owned());
             none(format!("the {kind} driver ({}) has no device: {reason}", driver.library().display()))
         }
         Ok(devices) => Discovery { devices, reason: None },

@@ -71,7 +71,7 @@ impl AmdGpuFactory {
         let context = found.contexts.iter().find(|context| ours && context.id() == memory.device_id);
         context.cloned().ok_or_else(|| {
             let count = found.contexts.len();
-            Error::invalid_argument(format!("{memory:?} is not on one of the {count} devices of {}", self.name))
+            Error::invalid_argument(format!("{memory:?} is not on any of the {count} devices of {}", self.name))
         })
     }
 
@@ -82,7 +82,7 @@ impl AmdGpuFactory {
             return Ok(());
         }
         let reason = found.reason.as_deref().unwrap_or("its devices have not been listed yet");
-        Err(Error::ep_fail(format!("{} has no device to run on: {reason}", self.name)))
+        Err(Error::ep_fail(format!("{} found no device: {reason}", self.name)))
     }
 
     /// Reads and validates a session's request.
@@ -182,7 +182,7 @@ impl Factory for AmdGpuFactory {
         match memory.memory {
             MemoryKind::Default => Ok(AllocatorHandle::new(DeviceAllocator(context))),
             MemoryKind::HostAccessible => Ok(AllocatorHandle::new(PinnedAllocator(context))),
-            other => Err(Error::invalid_argument(format!("there is no memory of kind {other:?}"))),
+            other => Err(Error::invalid_argument(format!("unknown memory kind {other:?}"))),
         }
     }
 

@@ -9,15 +9,15 @@ pub(crate) struct Candidate {
     pub total_memory: usize,
 }
 
-/// Why there is no device to run on.
+/// Why no device is available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SelectionError {
-    #[error("there is no device to run on\n  help: amdgpu-ep doctor says why")]
+    #[error("no device is available\n  help: amdgpu-ep doctor says why")]
     NoDevice,
     #[error("device_id {asked} does not exist: the devices are numbered {}", list(.known))]
     Unknown { asked: u32, known: Vec<u32> },
     #[error(
-        "device_id {asked} contradicts the selected device{}\n  help: leave device_id out, or select the device with that number",
+        "device_id {asked} contradicts the selected device{}\n  help: omit device_id, or select the device with that number",
         if .selected.len() == 1 { format!(" {}", list(.selected)) } else { format!("s {}", list(.selected)) }
     )]
     Contradiction { asked: u32, selected: Vec<u32> },

@@ -148,7 +148,10 @@ mod tests {
         let asked = |file: &str| session_route(&options(&[("routing_table", file)]), "", DriverKind::Amd, &[]);
         let error = asked(&file).unwrap_err();
         assert_eq!(error.code(), ort_ep::ErrorCode::InvalidArgument);
-        assert!(error.message().contains(&file) && error.message().contains("\nline 2: 2 of the 3"), "{error}");
+        assert!(
+            error.message().contains(&file) && error.message().contains("\nline 2: expected 3 columns, found 2"),
+            "{error}"
+        );
         let error = asked("/no/such/table").unwrap_err();
         assert!(error.message().starts_with("the routing table /no/such/table cannot be read: "), "{error}");
     }
@@ -182,7 +185,7 @@ mod tests {
         assert_eq!(
             trace_line(&query, &route(&query)),
             "[amdgpu-routing] arch=gfx1151 driver=amd model_arch=llama model_fw=- profile=auto -> \
-             hip (a language model), migraphx (in case hip cannot run it)"
+             hip (a language model), migraphx (if hip cannot run it)"
         );
         let query = Query { profile: Profile::Directx, ..query };
         let line = trace_line(&query, &route(&query));

@@ -48,7 +48,7 @@ impl Transfer {
             if found.bytes_left < bytes {
                 let left = found.bytes_left;
                 return Err(Error::invalid_argument(format!(
-                    "a copy of {bytes} bytes at {address:#x} exceeds its buffer, which has {left} bytes from there on"
+                    "a copy of {bytes} bytes at {address:#x} exceeds its buffer, which has only {left} bytes left from there"
                 )));
             }
             return Ok(match found.owner {

@@ -63,7 +63,7 @@ impl Backends {
         }
         tracing::warn!(
             target: "amdgpu_ep::load",
-            "profile {profile} on {arch}: no backend, all nodes stay with other providers{skipped}"
+            "profile {profile} on {arch}: no usable backend; other providers run all nodes{skipped}"
         );
         Ok(None)
     }

@@ -97,7 +97,7 @@ impl Backends {
             loaded.find(|(name, _)| *name == backend).map(|(_, factory)| factory)
         } else {
             let unusable =
-                |error: &Error| tracing::warn!(target: "amdgpu_ep::load", "a compiled model can't be used: {error}");
+                |error: &Error| tracing::warn!(target: "amdgpu_ep::load", "a compiled model cannot be used: {error}");
             self.get(&backend).inspect_err(unusable).ok()
         };
         loaded.map_or(Ok(ModelCompatibility::Unsupported), |factory| factory.model_compatibility(devices, inner))

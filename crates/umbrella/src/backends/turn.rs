@@ -18,7 +18,7 @@ impl Turn {
     pub fn begin() -> Result<Self> {
         if IS_CHOOSING.replace(true) {
             return Err(Error::invalid_argument(
-                "the chosen backend leads back to this library\n  help: check backend_library, routing_table, \
+                "the chosen backend is this library itself\n  help: check backend_library, routing_table, \
                  AMDGPU_EP_HIPGPU_LIBRARY and AMDGPU_EP_DIRECTX_LIBRARY: none of them may name libamdgpu-ep",
             ));
         }
@@ -41,7 +41,7 @@ mod tests {
         let first = Turn::begin().unwrap();
         for _ in 0..2 {
             let error = Turn::begin().err().unwrap();
-            assert!(error.message().contains("leads back"), "{error}");
+            assert!(error.message().contains("is this library itself"), "{error}");
         }
         std::thread::spawn(|| Turn::begin().map(drop)).join().unwrap().unwrap();
         drop(first);

@@ -117,7 +117,7 @@ pub enum Refusal {
         profile: Profile,
     },
     /// The requested backend is known to be unusable.
-    #[error("the backend {} cannot be used: {}\n  help: profile=auto takes another one", .0.backend, .0.reason)]
+    #[error("the backend {} cannot be used: {}\n  help: profile=auto uses another backend", .0.backend, .0.reason)]
     Unusable(RuledOut),
     /// Two options name different backends.
     #[error(
@@ -131,7 +131,7 @@ pub enum Refusal {
         profile: Profile,
     },
     /// With `auto`: every backend is known to be unusable.
-    #[error("no backend can be used{}\n  help: amdgpu-ep doctor lists what each one needs", each(.0))]
+    #[error("no backend is usable{}\n  help: amdgpu-ep doctor lists what each one needs", each(.0))]
     NoneLeft(Vec<RuledOut>),
 }
 
@@ -214,8 +214,8 @@ fn automatic(query: &Query<'_>) -> Result<Vec<Candidate>, Refusal> {
         }
         let reason = match candidates.last() {
             None if out.is_empty() => why.clone(),
-            None => format!("{why}, without unusable backends{}", each(&out)),
-            Some(before) => format!("in case {} cannot run it", before.backend),
+            None => format!("{why}; unusable backends skipped{}", each(&out)),
+            Some(before) => format!("if {} cannot run it", before.backend),
         };
         candidates.push(Candidate { backend, reason });
     }

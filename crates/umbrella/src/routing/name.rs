@@ -71,7 +71,7 @@ impl fmt::Display for BackendName {
 
 /// A string that does not name a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{text:?} is not a backend: expected migraphx, hip, directx, hipgpu or the path of a plugin library")]
+#[error("unknown backend {text:?}: expected migraphx, hip, directx, hipgpu or the path of a plugin library")]
 pub struct UnknownBackend {
     /// The string as given.
     pub text: String,

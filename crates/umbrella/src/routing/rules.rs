@@ -28,20 +28,20 @@ use BackendName::{DirectX, Hip, MiGraphX};
 
 /// All rows, in order. hipgpu is not among them: it manages its own memory and is used only on request.
 pub(super) const RULES: &[Rule] = &[
-    Rule { when: When::Driver(DriverKind::Host), order: &[Hip], reason: "the host driver has no GPU behind it" },
-    Rule {
-        when: When::Driver(DriverKind::Nvidia),
-        order: &[Hip],
-        reason: "the nvidia driver has no AMD GPU behind it",
-    },
-    Rule { when: When::Framework("webnn"), order: &[DirectX, MiGraphX, Hip], reason: "WebNN is made for DirectX" },
+    Rule { when: When::Driver(DriverKind::Host), order: &[Hip], reason: "the host driver has no GPU" },
+    Rule { when: When::Driver(DriverKind::Nvidia), order: &[Hip], reason: "the nvidia driver has no AMD GPU" },
+    Rule { when: When::Framework("webnn"), order: &[DirectX, MiGraphX, Hip], reason: "WebNN uses DirectX" },
     // A decoder's sequence grows by one token per step. hip runs new lengths without compiling, and its attention reads
     // the cache in place; MIGraphX compiles for each shape and leaves GroupQueryAttention to the CPU.
     Rule { when: When::LanguageModel, order: &[Hip, MiGraphX, DirectX], reason: "a language model" },
-    Rule { when: When::Arch("gfx117"), order: &[DirectX, MiGraphX, Hip], reason: "gfx117x is new to MIGraphX" },
+    Rule {
+        when: When::Arch("gfx117"),
+        order: &[DirectX, MiGraphX, Hip],
+        reason: "MIGraphX support for gfx117x is recent",
+    },
     Rule { when: When::Arch("gfx11"), order: &[MiGraphX, Hip, DirectX], reason: "an RDNA3 GPU" },
     Rule { when: When::Arch("gfx12"), order: &[MiGraphX, Hip, DirectX], reason: "an RDNA4 GPU" },
-    Rule { when: When::Always, order: &[DirectX, MiGraphX, Hip], reason: "the widest choice of GPUs" },
+    Rule { when: When::Always, order: &[DirectX, MiGraphX, Hip], reason: "supports the most GPUs" },
     Rule { when: When::Arch("gfx9"), order: &[MiGraphX, Hip], reason: "a CDNA or GCN GPU" },
     Rule { when: When::Arch("gfx103"), order: &[MiGraphX, Hip], reason: "an RDNA2 GPU" },
     Rule { when: When::Always, order: &[MiGraphX, Hip], reason: "the default" },

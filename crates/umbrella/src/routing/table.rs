@@ -38,7 +38,7 @@ impl fmt::Display for TableError {
         for (index, (line, problem)) in self.problems.iter().enumerate() {
             write!(f, "{}line {line}: {problem}", if index == 0 { "" } else { "\n" })?;
         }
-        f.write_str("\n  help: a row is an architecture's start, a model_arch and a backend, such as: gfx11 llama hip (* means any)")
+        f.write_str("\n  help: a row has an architecture prefix, a model_arch and a backend, such as: gfx11 llama hip (* means any)")
     }
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for TableError {
 #[non_exhaustive]
 pub enum RowError {
     /// Fewer than three columns.
-    #[error("{found} of the 3 columns are there")]
+    #[error("expected 3 columns, found {found}")]
     TooShort {
         /// The number of columns found.
         found: usize,
@@ -157,9 +157,9 @@ mod tests {
         let message = parse("gfx11 llama hip\ngfx11\n# fine\ngfx11 hip\n* * turbo\n").unwrap_err().to_string();
         assert_eq!(
             message,
-            "line 2: 1 of the 3 columns are there\nline 4: 2 of the 3 columns are there\n\
-             line 5: \"turbo\" is not a backend: expected migraphx, hip, directx, hipgpu or the path of a plugin library\n  \
-             help: a row is an architecture's start, a model_arch and a backend, such as: gfx11 llama hip (* means any)"
+            "line 2: expected 3 columns, found 1\nline 4: expected 3 columns, found 2\n\
+             line 5: unknown backend \"turbo\": expected migraphx, hip, directx, hipgpu or the path of a plugin library\n  \
+             help: a row has an architecture prefix, a model_arch and a backend, such as: gfx11 llama hip (* means any)"
         );
     }
 

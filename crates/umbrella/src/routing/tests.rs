@@ -61,7 +61,7 @@ fn the_reason_names_what_the_device_is() {
     ] {
         let candidates = route(&query(arch, &none)).unwrap();
         assert_eq!(candidates[0].reason, reason, "{arch}");
-        assert_eq!(candidates[1].reason, "in case migraphx cannot run it");
+        assert_eq!(candidates[1].reason, "if migraphx cannot run it");
     }
 }
 
@@ -91,7 +91,7 @@ fn a_language_model_goes_to_migraphx_where_hip_cannot_be_used() {
     let asked = Query { model_arch: llama.as_ref(), ruled_out: &ruled_out, ..query("gfx1100", &none) };
     let left = route(&asked).unwrap();
     assert_eq!((left.len(), &left[0].backend), (1, &BackendName::MiGraphX));
-    assert_eq!(left[0].reason, "a language model, without unusable backends; hip: libhip-backend.so is missing");
+    assert_eq!(left[0].reason, "a language model; unusable backends skipped; hip: libhip-backend.so is missing");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn the_users_rows_come_before_the_built_in_rules() {
     let bert = Hint::new("bert");
     let lost = route(&Query { model_arch: bert.as_ref(), ..query("gfx90a", &table) }).unwrap();
     assert_eq!(lost[0].backend, BackendName::MiGraphX);
-    let want = "line 3 of the routing table, without unusable backends; directx: it exists on Windows only";
+    let want = "line 3 of the routing table; unusable backends skipped; directx: it exists on Windows only";
     assert_eq!(lost[0].reason, want);
 
     let explicit = Query { profile: Profile::Migraphx, ..query("gfx1100", &table) };
@@ -167,7 +167,7 @@ fn a_backend_known_to_be_unusable_is_not_a_candidate() {
     let auto = Query { ruled_out: &migraphx, ..query("gfx1100", &none) };
     let left = route(&auto).unwrap();
     assert_eq!((left.len(), &left[0].backend), (1, &BackendName::Hip));
-    assert_eq!(left[0].reason, "an RDNA3 GPU, without unusable backends; migraphx: libmigraphx_c is missing");
+    assert_eq!(left[0].reason, "an RDNA3 GPU; unusable backends skipped; migraphx: libmigraphx_c is missing");
 
     let refusal = route(&Query { profile: Profile::Optimized, ..auto }).unwrap_err();
     assert_eq!(refusal, Refusal::Unusable(migraphx[0].clone()));
@@ -176,7 +176,7 @@ fn a_backend_known_to_be_unusable_is_not_a_candidate() {
     let both = [migraphx[0].clone(), out(BackendName::Hip, "truncated")];
     let message = route(&Query { ruled_out: &both, ..auto }).unwrap_err().to_string();
     assert!(
-        message.starts_with("no backend can be used; migraphx: libmigraphx_c is missing; hip: truncated\n"),
+        message.starts_with("no backend is usable; migraphx: libmigraphx_c is missing; hip: truncated\n"),
         "{message}"
     );
 }
