@@ -389,4 +389,4 @@ def test_the_log_says_why_a_form_is_declined(capfd):
             del session
     text = capfd.readouterr().err
     assert "GroupQueryAttention: MIGraphX computes it wrongly for batches" in text
-    assert "RotaryEmbedding: its input rank is 4; MIGraphX is known to be right for 3" in text
+    assert "RotaryEmbedding: its input rank is 4; MIGraphX is verified only for 3" in text

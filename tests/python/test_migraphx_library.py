@@ -102,7 +102,7 @@ def test_a_run_that_fails_says_why_and_the_next_one_works(call):
         session = session_on(chosen, support.affine_model(5))
         ctypes.CDLL(MIGRAPHX).migraphx_standin_set(b"fail", call.encode())
         assert_right(session)
-        with pytest.raises(Exception, match=f"migraphx_{call[:-2]} gave status 4"):
+        with pytest.raises(Exception, match=f"migraphx_{call[:-2]} returned status 4"):
             session.run(None, {"x": support.sample()})
         assert_right(session)
         del session

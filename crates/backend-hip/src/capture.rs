@@ -59,13 +59,13 @@ impl Recording {
         // Values passed between partitions live in ONNX Runtime's memory, which it reuses after the run.
         if self.id != NOT_THIS_RUN && self.partitions > 1 {
             return Err(Error::invalid_argument(
-                "a session is captured only if all of its nodes are in one partition, and this one has several\n  help: leave ep.hip.graph_capture unset",
+                "only a session with all nodes in one partition can be captured, but this one has several\n  help: unset ep.hip.graph_capture",
             ));
         }
         self.stream = stream.map(ffi::outlive);
         let Some(capture) = &self.capture else { return Ok(None) };
         if self.stream != Some(ffi::outlive(capture.stream())) {
-            return Err(Error::fail("the stream of a run changed while it was captured"));
+            return Err(Error::fail("the run's stream changed during capture"));
         }
         Ok(Some(capture.clone()))
     }
@@ -182,7 +182,9 @@ impl GraphCapture for Captures {
 fn graph_id(options: RunOptions<'_>) -> Result<i32> {
     let Some(text) = options.get(ID_KEY) else { return Ok(0) };
     text.trim().parse().map_err(|_| {
-        Error::invalid_argument(format!("{ID_KEY} is {text:?}\n  help: set it to a number; -1 leaves a run uncaptured"))
+        Error::invalid_argument(format!(
+            "{ID_KEY} is {text:?}, not an integer\n  help: set it to an integer; -1 disables capture for a run"
+        ))
     })
 }
 

@@ -41,8 +41,8 @@ pub(crate) fn place<'a>(graph: Graph<'a>, name: &str) -> Result<Placement<'a>> {
             continue;
         }
         let answer = match (owner, source(node)?) {
-            (Some(owner), _) => Err(Declined::new(format!("{owner} has it already"))),
-            (None, Some(source)) => Err(Declined::new(format!("it was saved by {source:?}, and this is {name:?}"))),
+            (Some(owner), _) => Err(Declined::new(format!("{owner} has already claimed it"))),
+            (None, Some(source)) => Err(Declined::new(format!("it was saved by {source:?}, but this is {name:?}"))),
             (None, None) => import::parse(node)?.and_then(|op| {
                 values.check(node, &*op)?;
                 Ok(op)
@@ -66,7 +66,7 @@ pub(crate) fn place<'a>(graph: Graph<'a>, name: &str) -> Result<Placement<'a>> {
 fn refused(graph: Graph<'_>) -> Result<Option<Declined>> {
     let Some(parent) = graph.parent_node()? else { return Ok(None) };
     let op_type = parent.op_type()?;
-    Ok((!["If", "Loop", "Scan"].contains(&op_type)).then(|| Declined::new(format!("it is inside a {op_type}"))))
+    Ok((!["If", "Loop", "Scan"].contains(&op_type)).then(|| Declined::new(format!("it is in the body of a {op_type}"))))
 }
 
 /// Passes a placement to ONNX Runtime.
@@ -96,7 +96,9 @@ impl Values {
         for &index in op.host_inputs() {
             let name = inputs.get(index).copied().flatten().and_then(|value| value.name().ok());
             if let Some(maker) = name.and_then(|name| self.unknowable.get(name)) {
-                return Err(Declined::new(format!("shapes depend on values that {maker} computes")));
+                return Err(Declined::new(format!(
+                    "its output shapes depend on values that {maker} computes on the device"
+                )));
             }
         }
         Ok(())

@@ -28,9 +28,10 @@ pub(crate) fn dtype(element: ElementType) -> Option<DType> {
 /// The element type of a value, or why the engine does not support it.
 pub(crate) fn value_dtype(value: ValueInfo<'_>) -> Result<Result<DType, Declined>> {
     Ok(match value.value_type()? {
-        ValueType::Tensor(tensor) => dtype(tensor.element)
-            .ok_or_else(|| Declined::new(format!("{:?} is of type {:?}", value.name().unwrap_or("?"), tensor.element))),
-        other => Err(Declined::new(format!("{:?} is no tensor but {other:?}", value.name().unwrap_or("?")))),
+        ValueType::Tensor(tensor) => dtype(tensor.element).ok_or_else(|| {
+            Declined::new(format!("{:?} has the unsupported type {:?}", value.name().unwrap_or("?"), tensor.element))
+        }),
+        other => Err(Declined::new(format!("{:?} is not a tensor but {other:?}", value.name().unwrap_or("?")))),
     })
 }
 
@@ -79,7 +80,8 @@ pub(crate) fn tensor(view: TensorView<'_>) -> Result<Tensor> {
         }
         _ => {
             let dtype = dtype(element);
-            let dtype = dtype.ok_or_else(|| Error::not_implemented(format!("a constant of type {element:?}")))?;
+            let dtype = dtype
+                .ok_or_else(|| Error::not_implemented(format!("a constant has the unsupported type {element:?}")))?;
             Tensor::from_bytes(dtype, &shape, packed)
         }
     };

@@ -42,7 +42,7 @@ pub(crate) struct HipEp {
     /// How partitions are prepared.
     pub tuning: Tuning,
     /// Writes the memory usage to a file when dropped, if requested.
-    #[expect(dead_code, reason = "it works by being dropped")]
+    #[expect(dead_code, reason = "it acts when dropped")]
     pub memory: Option<MemoryReport>,
 }
 
@@ -103,7 +103,7 @@ impl HipEp {
         }
         let inputs: Vec<_> = shapes.iter().map(|shape| Input { shape, value: None }).collect();
         if let Err(error) = compiled.plan(&inputs) {
-            tracing::debug!(target: "amdgpu_ep::compile", %error, "no plan could be made before the first run");
+            tracing::debug!(target: "amdgpu_ep::compile", %error, "could not compile a plan ahead of the first run");
         }
     }
 
@@ -146,7 +146,7 @@ impl HipEp {
         let (took, planned) = (start.elapsed(), start.elapsed() - imported - passed);
         tracing::debug!(
             target: "amdgpu_ep::compile",
-            "{name} compiled in {took:.1?}: import {imported:.1?}, passes {passed:.1?}, a plan ahead {planned:.1?}"
+            "{name} compiled in {took:.1?}: import {imported:.1?}, passes {passed:.1?}, ahead-of-time plan {planned:.1?}"
         );
         let watched = Watched {
             profiles: self.profiles.clone(),

@@ -64,7 +64,7 @@ fn map(file: &Path) -> Option<Arc<Mmap>> {
         return None;
     }
     let map = ffi::map(file).inspect_err(|error| {
-        tracing::debug!(target: "amdgpu_ep::memory", "{} is not mapped, but copied: {error}", file.display());
+        tracing::debug!(target: "amdgpu_ep::memory", "{} is copied, because mapping it failed: {error}", file.display());
     });
     Some(Arc::new(map.ok()?))
 }

@@ -56,7 +56,7 @@ impl HipFactory {
         if wants_captures && ordinal.is_none() {
             tracing::warn!(
                 target: "amdgpu_ep::load",
-                "{GRAPH_CAPTURE} is ignored: this backend has no streams of its own\n  help: register libamdgpu-ep instead"
+                "{GRAPH_CAPTURE} is ignored: the backend has no streams when registered by itself\n  help: register libamdgpu-ep instead"
             );
         }
         // If the session lists no devices, the umbrella passes the device id as an option.
@@ -140,7 +140,7 @@ impl Factory for HipFactory {
         };
         let (hipdnn, tune) = (mode(&options, keys::HIPDNN), mode(&options, keys::TUNE));
         let device = self.device(&runs, driver, hipdnn, settings, options.get(keys::CACHE_DIR), tune)?;
-        tracing::debug!(target: "amdgpu_ep::load", "the {} device was opened in {:.1?}", device.name(), start.elapsed());
+        tracing::debug!(target: "amdgpu_ep::load", "opened the {} device in {:.1?}", device.name(), start.elapsed());
         let save = Save::from_entries(&given, FILE_EXTENSION, false)?;
         Ok(HipEp {
             memory: ReportFile::named(&options).map(|file| MemoryReport::new(file, device.name())),
@@ -194,7 +194,7 @@ mod tests {
             (keys::TUNE, |word| word.parse::<TuneMode>().is_ok()),
         ] {
             let name = key.trim_start_matches("ep.hip.");
-            let Kind::Choice(words) = keys::TABLE.find(name).unwrap().kind else { panic!("{key} is no choice") };
+            let Kind::Choice(words) = keys::TABLE.find(name).unwrap().kind else { panic!("{key} is not a choice") };
             assert!(words.iter().all(|word| knows(word)), "{key}: {words:?}");
         }
     }

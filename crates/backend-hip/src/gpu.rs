@@ -26,7 +26,7 @@ pub(crate) fn tuned(gpu: &GpuDevice, cache: Option<&str>, mode: TuneMode) -> Tun
     let described = format!("{} {units} units {kind} {version}", gpu.arch().target);
     let folder = cache.map(PathBuf::from).or_else(cache_root).map(|folder| folder.join("tuning"));
     let tuned = Tuned::open(folder.as_deref(), &described, mode);
-    tracing::debug!(target: "amdgpu_ep::load", "{} measured steps of {described} are known", tuned.len());
+    tracing::debug!(target: "amdgpu_ep::load", "{} saved measurements for {described}", tuned.len());
     tuned
 }
 
@@ -64,7 +64,7 @@ fn real(device: &hip::Device, cache: Option<&str>) -> Result<GpuDevice> {
     let compiler: Arc<dyn Compiler> = match Rtc::load(device.kind()) {
         Ok(rtc) => {
             let (file, version) = (rtc.library().display(), rtc.version_text());
-            tracing::info!(target: "amdgpu_ep::load", "kernels are compiled by {file} ({version})");
+            tracing::info!(target: "amdgpu_ep::load", "compiling kernels with {file} ({version})");
             with_cache(RtcCompiler(rtc), cache, sets)
         }
         Err(error) if sets.is_empty() => return Err(Error::ep_fail(error.to_string())),
@@ -115,7 +115,7 @@ fn simulated(device: &hip::Device) -> Result<Option<GpuDevice>> {
     let Ok(target) = env::var("AMDGPU_EP_SIMULATE") else { return Ok(None) };
     let folder =
         env::var_os("AMDGPU_EP_SIMULATE_DIR").map_or_else(|| env::temp_dir().join("amdgpu-ep-sim"), PathBuf::from);
-    let failed = |error: std::io::Error| Error::ep_fail(format!("the simulator can't be made: {error}"));
+    let failed = |error: std::io::Error| Error::ep_fail(format!("could not create the wave simulator: {error}"));
     let simulator = kernels::sim::Simulator::new(&folder).map_err(failed)?;
     let arch = Arch::new(&target, 4);
     simulator.set_wave(arch.wave).map_err(failed)?;

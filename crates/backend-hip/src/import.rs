@@ -22,7 +22,7 @@ pub(crate) fn import(partition: &FusedPartition<'_>) -> Result<Record> {
     reader.files = Some(ExternalFiles::of(partition.graph)?);
     reader.partition(partition).map_err(|stop| match stop {
         Stop::Declined(reason) => {
-            Error::new(ErrorCode::InvalidGraph, format!("a claimed node can no longer be compiled: {reason}"))
+            Error::new(ErrorCode::InvalidGraph, format!("a claimed node cannot be compiled: {reason}"))
         }
         Stop::Failed(error) => error,
     })?;

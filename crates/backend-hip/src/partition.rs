@@ -72,7 +72,7 @@ impl DevicePartition {
                 let named = inputs.find(|(at, _)| self.compiled.needs_value(*at)).map(|(_, id)| &graph.value(*id).name);
                 let name = named.map_or("", String::as_str);
                 Err(Error::invalid_argument(format!(
-                    "the run can't be captured: the values of input {name:?} determine shapes, and a replay does not read them\n  help: make {name:?} a constant of the model, or leave ep.hip.graph_capture unset"
+                    "the run can't be captured: the values of input {name:?} determine shapes, and a replay does not read them\n  help: make {name:?} a constant of the model, or unset ep.hip.graph_capture"
                 )))
             }
         }
@@ -110,14 +110,14 @@ impl Partition for DevicePartition {
         for (at, output) in prepared.plan().outputs.iter().enumerate() {
             let shape: PerValue<i64> = output.shape.iter().map(|&extent| extent as i64).collect();
             let made = context.output(at, &shape)?;
-            outputs.push(made.ok_or_else(|| Error::invalid_argument(format!("output {at} is not wanted")))?);
+            outputs.push(made.ok_or_else(|| Error::invalid_argument(format!("output {at} was not requested")))?);
         }
         let mut run =
             |order: Order<'_>| ffi::run(prepared.clone(), &tensors, &mut outputs, context, self.observer(), order);
         match run(order) {
             Err(error) if self.runs.abandon_interrupted() => {
                 let error = error.message();
-                tracing::debug!(target: "amdgpu_ep::run", error, "a capture was interrupted, so the run is not captured");
+                tracing::debug!(target: "amdgpu_ep::run", error, "the capture was interrupted; the run continues without it");
                 drop(capture);
                 let capture = self.runs.capture(context)?;
                 run(self.runs.order(context, capture.as_deref())?)

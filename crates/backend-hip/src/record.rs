@@ -52,7 +52,7 @@ impl NodeRecord {
             None => Ok(None),
             Some(id) => match values.get(id as usize) {
                 Some(value) => Ok(Some(value)),
-                None => Err(Declined::new(format!("it names value {id} of {}", values.len()))),
+                None => Err(Declined::new(format!("it refers to value {id}, but there are only {}", values.len()))),
             },
         };
         let mut inputs = Vec::with_capacity(self.inputs.len());
@@ -86,7 +86,7 @@ impl Record {
     pub fn into_graph(self) -> Result<Graph, String> {
         let known = |id: &u32| (*id as usize) < self.values.len();
         if let Some(id) = self.inputs.iter().chain(&self.outputs).find(|id| !known(id)) {
-            return Err(format!("value {id} of {} is an input or output", self.values.len()));
+            return Err(format!("an input or output refers to value {id}, but there are only {}", self.values.len()));
         }
         let ids = |list: Vec<Option<u32>>| list.into_iter().map(|id| id.map(ValueId)).collect();
         let mut graph = Graph::new();

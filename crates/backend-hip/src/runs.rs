@@ -131,7 +131,7 @@ impl Runs {
         let mut devices = driver.devices().map_err(|error| status::of_driver(&error))?;
         if self.ordinal >= devices.len() {
             let (ordinal, count) = (self.ordinal, devices.len());
-            return Err(Error::ep_fail(format!("the session is on device {ordinal}, and the driver has {count}")));
+            return Err(Error::ep_fail(format!("the session runs on device {ordinal}, but the driver has {count} devices")));
         }
         Ok(self.device.get_or_init(|| devices.swap_remove(self.ordinal)))
     }
@@ -198,7 +198,7 @@ mod tests {
             Self { prepared, given, out: [0.0] }
         }
 
-        #[allow(unsafe_code, reason = "the test plays ONNX Runtime")]
+        #[allow(unsafe_code, reason = "the test acts as ONNX Runtime")]
         fn queue(&mut self, order: Order<'_>) {
             let inputs = self.given.each_ref().map(|tensor| tensor.bytes().as_ptr());
             let outputs = [self.out.as_mut_ptr().cast()];
@@ -244,8 +244,8 @@ mod tests {
         drop(release);
         let error = runs.end(true).unwrap_err();
         assert!(error.message().contains("Gather"), "{}", error.message());
-        assert_eq!(error.code(), ort_ep::ErrorCode::InvalidArgument, "bad data, although nobody waited for it");
-        assert!(runs.end(true).is_ok(), "it was told already");
+        assert_eq!(error.code(), ort_ep::ErrorCode::InvalidArgument, "bad data in an asynchronous run");
+        assert!(runs.end(true).is_ok(), "the error was reported twice");
         holder.join().unwrap();
         stream.synchronize().unwrap();
     }

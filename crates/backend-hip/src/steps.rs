@@ -13,7 +13,7 @@ pub(crate) fn summary(prepared: &dyn Prepared) -> String {
     let by: Vec<RunBy<'_>> = (0..count).map(|at| prepared.run_by(at)).collect();
     for by in &by {
         let runner = match by {
-            RunBy::Own { .. } => "our own code".to_owned(),
+            RunBy::Own { .. } => "our own kernels".to_owned(),
             RunBy::HipDnn { engine, operations: 1 } => format!("hipDNN ({engine})"),
             RunBy::HipDnn { engine, operations } => format!("hipDNN ({engine}, {operations} operations)"),
             RunBy::BlasLt { .. } => "BLASLt".to_owned(),
@@ -142,7 +142,7 @@ mod tests {
     fn without_hipdnn_every_step_is_our_own() {
         let compiled = compiled("Softmax", &[2], &HostDevice::new());
         let prepared = compiled.plan(&[Input { shape: &[2, 3], value: None }]).unwrap();
-        assert_eq!(summary(&*prepared), "1 steps, 1 by our own code");
+        assert_eq!(summary(&*prepared), "1 steps, 1 by our own kernels");
         assert!(line("p", &compiled.graph(), &*prepared).contains("\"run_by\":\"own: softmax\",\"reason\":null"));
     }
 }

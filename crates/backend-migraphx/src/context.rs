@@ -78,7 +78,7 @@ pub(crate) fn load(
     let arch = node.string("hardware_architecture")?.unwrap_or_default();
     if !arch.is_empty() && arch != tools.arch {
         let here = &tools.arch;
-        let text = format!("it is for {arch:?}, and this is {here:?}\n  help: compile the model again on this device");
+        let text = format!("it is for {arch:?}, but this is {here:?}\n  help: compile the model again on this device");
         return Err(wrong(&text));
     }
     let here = tools.library.version();
@@ -104,7 +104,7 @@ fn check_release(found: Option<SavedHeader>, here: Option<Version>) -> Result<()
     };
     match here {
         Some(here) if (here.major, here.minor) != (found.version.major, found.version.minor) => Err(format!(
-            "it was compiled by MIGraphX {}, and this is {here}\n  help: compile the model again",
+            "it was compiled by MIGraphX {}, but this is {here}\n  help: compile the model again",
             found.version
         )),
         _ => Ok(()),

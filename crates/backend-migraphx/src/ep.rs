@@ -136,7 +136,7 @@ impl MgxEp {
         let model = onnx::build(graph, nodes, boundary, external)?;
         for value in model.inputs.iter().chain(&model.outputs) {
             if !self.tools.library.has_element(value.element) || value.element.bits().is_none_or(|bits| bits < 8) {
-                return Err(Stop::Declined(format!("{:?} is of type {:?}", value.name, value.element)));
+                return Err(Stop::Declined(format!("{:?} has the unsupported type {:?}", value.name, value.element)));
             }
         }
         Ok(model)
@@ -164,7 +164,7 @@ impl MgxEp {
         };
         let mut model = self.model(partition.graph, &nodes, &boundary).map_err(|stop| match stop {
             Stop::Declined(reason) => {
-                Error::new(ErrorCode::InvalidGraph, format!("a claimed node can no longer be compiled: {reason}"))
+                Error::new(ErrorCode::InvalidGraph, format!("a claimed node cannot be compiled: {reason}"))
             }
             Stop::Failed(error) => error,
         })?;
@@ -200,7 +200,7 @@ impl MgxEp {
                 });
                 Some(saved.ok_or_else(|| {
                     Error::invalid_argument(
-                        "a partition has open shapes, so its program can't be saved\n  help: fix the shapes of the model's inputs (add_free_dimension_override_by_name, or --dim of `amdgpu-ep compile`), then compile it",
+                        "a partition has dynamic shapes, so its program cannot be saved\n  help: fix the shapes of the model's inputs (add_free_dimension_override_by_name, or --dim of `amdgpu-ep compile`), then compile it",
                     )
                 })??)
             }
@@ -215,7 +215,7 @@ impl MgxEp {
             let mut values = Vec::new();
             for value in list.into_iter().flatten() {
                 let kind = value.value_type()?;
-                let tensor = kind.tensor().ok_or_else(|| Error::invalid_argument("a saved value is no tensor"))?;
+                let tensor = kind.tensor().ok_or_else(|| Error::invalid_argument("a saved value is not a tensor"))?;
                 values.push(Value::new(value.name()?, tensor.clone()));
             }
             values.sort_by(|a, b| a.name.cmp(&b.name));
@@ -228,7 +228,7 @@ impl MgxEp {
         let shapes = model.fixed_shapes().ok_or_else(|| {
             Error::new(
                 ErrorCode::InvalidGraph,
-                "a saved partition has inputs of open shapes\n  help: compile the model again",
+                "a saved partition has inputs with dynamic shapes\n  help: compile the model again",
             )
         })?;
         let made = MgxPartition::new(self.tools.clone(), model, positions, self.runtime, None);
@@ -254,7 +254,7 @@ fn positions(model: &Model, partition: &FusedPartition<'_>) -> Result<Positions>
         let names = list.into_iter().map(|value| value.map_or(Ok(""), ValueInfo::name)).collect::<Result<Vec<_>>>()?;
         let position = |value: &Value| {
             let at = names.iter().position(|name| *name == value.name);
-            at.ok_or_else(|| Error::fail(format!("{:?} is no value of the fused node", value.name)))
+            at.ok_or_else(|| Error::fail(format!("{:?} is not a value of the fused node", value.name)))
         };
         values.iter().map(position).collect()
     };

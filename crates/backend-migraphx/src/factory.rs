@@ -113,6 +113,6 @@ fn device(kind: DriverKind, number: usize) -> Result<Device> {
     let count = devices.len();
     let found = devices.into_iter().find(|device| device.ordinal() == number);
     found.ok_or_else(|| {
-        Error::invalid_argument(format!("there is no device {number} among the {count} of the {kind} driver"))
+        Error::invalid_argument(format!("device {number} does not exist: the {kind} driver has {count}"))
     })
 }

@@ -137,14 +137,14 @@ fn ranges(options: &Options) -> Option<(Narrow, Ranges)> {
         _ => return None,
     };
     let Some(calibration) = &options.precision.calibration else {
-        tracing::warn!(target: "amdgpu_ep::compile", "{key} is off: int8_calibration_table_name names no table");
+        tracing::warn!(target: "amdgpu_ep::compile", "{key} is off: int8_calibration_table_name is not set");
         return None;
     };
     let folder = options.cache.folder.as_deref();
     if !Path::new(&calibration.table).is_absolute()
         && let Some(Err(error)) = folder.map(disk_cache::Folder::open)
     {
-        tracing::warn!(target: "amdgpu_ep::compile", "{key} is off: no calibration table is read from the cache folder: {error}");
+        tracing::warn!(target: "amdgpu_ep::compile", "{key} is off: calibration tables are not read from the cache folder: {error}");
         return None;
     }
     let file = folder.unwrap_or(Path::new("")).join(&calibration.table);
@@ -166,13 +166,13 @@ fn check_outputs(model: &Model, program: &Program) -> Result<(), MgxError> {
     let refused = |reason: String| Err(MgxError::Refused { what: "a model".to_owned(), reason });
     let shapes = program.outputs()?;
     if shapes.len() != model.outputs.len() {
-        return refused(format!("it has {} outputs, and MIGraphX gives {}", model.outputs.len(), shapes.len()));
+        return refused(format!("it has {} outputs, but MIGraphX returns {}", model.outputs.len(), shapes.len()));
     }
     for (output, shape) in model.outputs.iter().zip(&shapes) {
         let (name, found) = (&output.name, (&shape.lengths, shape.element));
         if !output.fits(&shape.lengths) || output.element != shape.element {
             let declared = (&output.shape, output.element);
-            return refused(format!("its output {name:?} is {declared:?}, and MIGraphX gives {found:?}"));
+            return refused(format!("its output {name:?} is {declared:?}, but MIGraphX returns {found:?}"));
         }
     }
     Ok(())
@@ -210,7 +210,7 @@ impl Job<'_> {
         let (narrow, ranges) = self.toolchain.ranges.as_ref()?;
         match calibration::rewrite(&self.model.bytes, self.model.folder.as_deref(), ranges, *narrow) {
             Ok((bytes, count)) => {
-                tracing::info!(target: "amdgpu_ep::compile", "{narrow:?} for {count} products with a calibrated range");
+                tracing::info!(target: "amdgpu_ep::compile", "using {narrow:?} for {count} products with calibrated ranges");
                 Some(bytes)
             }
             Err(error) => {
@@ -248,9 +248,9 @@ impl Programs for Job<'_> {
         let (found, wanted) = (SavedHeader::of_file(file).map(|head| head.version), self.toolchain.library.version());
         // MIGraphX accepts programs from other releases and only logs a line.
         if wanted.is_some() && found != wanted {
-            let found = found.map_or("no release".to_owned(), |version| version.to_string());
+            let found = found.map_or("of unknown version".to_owned(), |version| version.to_string());
             let what = format!("the program {}", file.display());
-            return Err(MgxError::Refused { what, reason: format!("it was saved by {found} of MIGraphX") });
+            return Err(MgxError::Refused { what, reason: format!("it was saved by MIGraphX {found}") });
         }
         self.toolchain.library.load(file)
     }

@@ -52,7 +52,7 @@ pub(crate) fn load(partition: &FusedPartition<'_>, node: Node<'_>, folder: Optio
     let blob = match Blob::of(partition, node, folder)? {
         Blob::Embedded(bytes) => bytes,
         Blob::File(path) => {
-            std::fs::read(&path).map_err(|error| wrong(&format!("{} can't be read: {error}", path.display())))?
+            std::fs::read(&path).map_err(|error| wrong(&format!("could not read {}: {error}", path.display())))?
         }
     };
     let mut record = read(&blob).map_err(|error| wrong(&error))?;
@@ -96,25 +96,29 @@ fn order(
     let wrong = |reason: String| Err(Stop::Wrong(reason));
     if saved.len() != inner.len() || saved.len() != fused.len() {
         let (node, fused) = (inner.len(), fused.len());
-        return wrong(format!("it has {} {what}s, its node {node}, and {fused} are used", saved.len()));
+        return wrong(format!("it has {} {what}s, its node has {node}, and the session uses {fused}", saved.len()));
     }
     let mut ids = Vec::with_capacity(saved.len());
     for value in fused.iter().flatten() {
         let name = value.name()?;
         let Some(at) = inner.iter().position(|known| *known == name) else {
-            return wrong(format!("{what} {name:?} is not one of its node's"));
+            return wrong(format!("its node has no {what} {name:?}"));
         };
         let Some(known) = record.values.get(saved[at] as usize) else {
-            return wrong(format!("{what} {at} is value {} of {}", saved[at], record.values.len()));
+            return wrong(format!(
+                "{what} {at} refers to value {}, but there are only {}",
+                saved[at],
+                record.values.len()
+            ));
         };
         match convert::value_dtype(*value)? {
             Ok(dtype) if dtype == known.dtype => ids.push(saved[at]),
-            Ok(dtype) => return wrong(format!("{what} {name:?} is {dtype}, and was saved as {}", known.dtype)),
+            Ok(dtype) => return wrong(format!("{what} {name:?} is {dtype}, but was saved as {}", known.dtype)),
             Err(reason) => return wrong(reason.to_string()),
         }
     }
     if ids.len() != saved.len() {
-        return wrong(format!("it has {} {what}s, and {} are used", saved.len(), ids.len()));
+        return wrong(format!("it has {} {what}s, but the session uses {}", saved.len(), ids.len()));
     }
     Ok(ids)
 }

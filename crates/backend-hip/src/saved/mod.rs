@@ -79,17 +79,17 @@ pub(crate) enum SavedError {
     Foreign { found: String },
     /// A library with a different format version saved it.
     #[error(
-        "it is in format {found}, and this library ({VERSION}) reads format {FORMAT}\n  help: compile the model again"
+        "it has format {found}, but this library ({VERSION}) reads format {FORMAT}\n  help: compile the model again"
     )]
     Format { found: u32 },
     /// Bytes were changed or lost.
     #[error(
-        "it is damaged: its {bytes} bytes have checksum {found:016x}, and {wanted:016x} was written\n  help: copy it again, or compile the model again"
+        "it is damaged: its {bytes} bytes have checksum {found:016x}, but {wanted:016x} was recorded\n  help: copy it again, or compile the model again"
     )]
     Damaged { bytes: usize, found: u64, wanted: u64 },
     /// It is for another device.
     #[error(
-        "it is for the device {found:?}, and this library reads partitions for {ARCH:?} only\n  help: compile the model again"
+        "it is for the device {found:?}, but this library reads only partitions for {ARCH:?}\n  help: compile the model again"
     )]
     Arch { found: String },
     /// It violates the format.

@@ -60,7 +60,7 @@ impl<'a> Bytes<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], SavedError> {
         let rest = &self.all[self.at..];
         let Some((taken, _)) = rest.split_at_checked(count) else {
-            return Err(self.malformed(format!("{count} bytes should follow, and {} do", rest.len())));
+            return Err(self.malformed(format!("expected {count} more bytes, found {}", rest.len())));
         };
         self.at += count;
         Ok(taken)
@@ -86,7 +86,7 @@ impl<'a> Bytes<'a> {
 
     fn size(&mut self) -> Result<usize, SavedError> {
         let size = self.u64()?;
-        usize::try_from(size).map_err(|_| self.malformed(format!("{size} does not fit this machine")))
+        usize::try_from(size).map_err(|_| self.malformed(format!("{size} exceeds this machine's address space")))
     }
 
     fn bytes(&mut self) -> Result<&'a [u8], SavedError> {
@@ -97,7 +97,7 @@ impl<'a> Bytes<'a> {
     fn text(&mut self) -> Result<String, SavedError> {
         let bytes = self.bytes()?;
         let text =
-            std::str::from_utf8(bytes).map_err(|error| self.malformed(format!("a text is not UTF-8: {error}")))?;
+            std::str::from_utf8(bytes).map_err(|error| self.malformed(format!("a string is not UTF-8: {error}")))?;
         Ok(text.to_owned())
     }
 
@@ -118,7 +118,7 @@ impl<'a> Bytes<'a> {
     fn dtype(&mut self) -> Result<DType, SavedError> {
         let code = self.u8()?;
         let dtype = DTYPES.iter().find(|(known, _)| *known == code);
-        dtype.map(|(_, dtype)| *dtype).ok_or_else(|| self.malformed(format!("there is no element type {code}")))
+        dtype.map(|(_, dtype)| *dtype).ok_or_else(|| self.malformed(format!("unknown element type {code}")))
     }
 
     fn tensor(&mut self) -> Result<Tensor, SavedError> {
@@ -126,7 +126,11 @@ impl<'a> Bytes<'a> {
         let shape: Shape = self.list(Self::size)?.into();
         let bytes = self.bytes()?;
         Tensor::from_bytes(dtype, &shape, bytes).ok_or_else(|| {
-            self.malformed(format!("{dtype} in shape {:?} does not take {} bytes", shape.as_slice(), bytes.len()))
+            self.malformed(format!(
+                "a {dtype} tensor of shape {:?} cannot have {} bytes",
+                shape.as_slice(),
+                bytes.len()
+            ))
         })
     }
 
@@ -138,7 +142,7 @@ impl<'a> Bytes<'a> {
             constant: match self.u8()? {
                 0 => None,
                 1 => Some(self.tensor()?),
-                other => return Err(self.malformed(format!("a flag is {other}"))),
+                other => return Err(self.malformed(format!("a flag is {other}, expected 0 or 1"))),
             },
         })
     }
@@ -168,7 +172,7 @@ impl<'a> Bytes<'a> {
             kind::TEXTS => Attribute::Texts(self.list(Self::text)?),
             kind::TENSOR => Attribute::Tensor(self.tensor()?),
             kind::OTHER => Attribute::Other,
-            other => return Err(self.malformed(format!("there is no attribute of kind {other}"))),
+            other => return Err(self.malformed(format!("unknown attribute kind {other}"))),
         })
     }
 }

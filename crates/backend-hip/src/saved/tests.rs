@@ -79,7 +79,7 @@ fn what_is_wrong_with_a_blob_is_said() {
     later[MAGIC.len()] = 2;
     let error = read(&later).unwrap_err();
     assert_eq!(error, SavedError::Format { found: 2 });
-    assert!(error.to_string().contains("format 2, and this library (0.1.0) reads format 1"), "{error}");
+    assert!(error.to_string().contains("format 2, but this library (0.1.0) reads format 1"), "{error}");
     let mut flipped = blob.clone();
     flipped[HEADER_BYTES + 3] ^= 0x80;
     assert!(matches!(read(&flipped), Err(SavedError::Damaged { .. })));

@@ -1,5 +1,5 @@
 //! Runs a Python script with the built backend against each ONNX Runtime that `cargo xtask setup` installed.
-#![allow(clippy::unwrap_used, reason = "only tests call this, and panics are how they fail")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 use std::{
     path::{Path, PathBuf},
     process::Command,
@@ -14,7 +14,7 @@ pub fn on_each_runtime(script: &str) {
     let library = library();
     for needed in [&python, &library] {
         if !needed.exists() {
-            println!("skipped: {} is missing; `cargo xtask test --only rust` makes it", needed.display());
+            println!("skipped: {} is missing; `cargo xtask test --only rust` builds it", needed.display());
             return;
         }
     }

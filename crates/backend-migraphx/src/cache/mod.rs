@@ -174,7 +174,7 @@ fn check(folder: &Folder, name: &str) -> io::Result<()> {
     let found = disk_cache::digest(&folder.open_file(name)?)?;
     match name.strip_suffix(EXTENSION).and_then(|stem| stem.strip_suffix('.')?.rsplit_once('-')) {
         Some((_, wanted)) if wanted == found => Ok(()),
-        _ => Err(io::Error::other(format!("its content is {found}, which is not what its name says"))),
+        _ => Err(io::Error::other(format!("its content has the digest {found}, which differs from its name"))),
     }
 }
 

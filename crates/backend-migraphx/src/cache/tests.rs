@@ -25,7 +25,7 @@ impl Programs for Texts {
 
     fn load(&self, file: &Path) -> Result<String, String> {
         let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
-        if text.starts_with("program") { Ok(text) } else { Err("it is no program".to_owned()) }
+        if text.starts_with("program") { Ok(text) } else { Err("it is not a program".to_owned()) }
     }
 
     fn make(&self) -> Result<String, String> {
@@ -159,7 +159,7 @@ fn the_programs_unused_for_longest_make_room() {
     assert!(!folder.path().join(LOCKS).join(key("b").as_str()).exists());
     let huge = Texts::new(&format!("program{}", " ".repeat(1000)));
     cache.fetch(&key("huge"), &huge).unwrap();
-    assert_eq!(programs(folder.path()).len(), 1, "the newest stays, whatever its size");
+    assert_eq!(programs(folder.path()).len(), 1, "the newest entry stays even if it is too large");
 }
 
 /// Set in the processes started by the tests below: the folder, and how long compiling takes.

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CalibrationError {
     /// The file can't be read.
-    #[error("the calibration table {} can't be read: {reason}", .file.display())]
+    #[error("could not read the calibration table {}: {reason}", .file.display())]
     Unreadable { file: PathBuf, reason: String },
     /// The file is not a calibration table.
     #[error("{} is not a calibration table: {reason}", .file.display())]

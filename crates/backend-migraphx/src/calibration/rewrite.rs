@@ -64,7 +64,9 @@ pub(crate) fn rewrite(
     let opset = model.opset_import.iter().find(|set| set.domain.is_empty()).map_or(0, |set| set.version);
     if opset < narrow.opset() {
         let wanted = narrow.opset();
-        return Err(CalibrationError::Model(format!("the model uses operators of opset {opset}, not {wanted}")));
+        return Err(CalibrationError::Model(format!(
+            "the model uses opset {opset}, but calibration needs {wanted} or later"
+        )));
     }
     let Some(graph) = &mut model.graph else { return Ok((model.encode_to_vec(), 0)) };
     let constants: BTreeMap<String, proto::Tensor> =
@@ -189,7 +191,7 @@ mod tests {
         let pair = ["QuantizeLinear", "DequantizeLinear"];
         assert_eq!(ops, [&pair[..], &pair, &["MatMul", "MatMul", "MatMul", "Add"]].concat());
         assert_eq!(graph.node[4].input, ["x/dequantized", "w/dequantized"]);
-        assert_eq!(graph.node[5].input, ["x", "x"], "two values stay as they are");
+        assert_eq!(graph.node[5].input, ["x", "x"], "two values stay unchanged");
         assert_eq!(graph.node[7].input, ["a", "w"]);
         let scale = |name: &str| {
             let found = graph.initializer.iter().find(|tensor| tensor.name == name).unwrap();

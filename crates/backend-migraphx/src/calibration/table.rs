@@ -50,17 +50,17 @@ impl<const N: usize> From<[(&str, f32); N]> for Ranges {
 /// The text format: a header that names its writer, then lines with a name and the bits of a scale. The range is 127
 /// times the scale.
 fn native_text(bytes: &[u8]) -> Result<BTreeMap<String, f32>, &'static str> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "it is no text")?;
+    let text = std::str::from_utf8(bytes).map_err(|_| "it is not text")?;
     let mut lines = text.lines();
     let head = lines.next().unwrap_or_default();
     if !head.split(':').next().is_some_and(|writer| writer.contains("MGX-") || writer.contains("TRT-")) {
-        return Err("its first line names neither MGX- nor TRT-");
+        return Err("its first line starts with neither MGX- nor TRT-");
     }
     let mut ranges = BTreeMap::new();
     for line in lines.filter(|line| !line.trim().is_empty()) {
         // Names may contain colons, numbers may not.
         let (name, bits) = line.rsplit_once(':').ok_or("a line has no colon")?;
-        let bits = u32::from_str_radix(bits.trim(), 16).map_err(|_| "a scale is no hexadecimal number")?;
+        let bits = u32::from_str_radix(bits.trim(), 16).map_err(|_| "a scale is not a hexadecimal number")?;
         ranges.insert(name.trim().to_owned(), f32::from_bits(bits) * 127.0);
     }
     Ok(ranges)
@@ -68,7 +68,7 @@ fn native_text(bytes: &[u8]) -> Result<BTreeMap<String, f32>, &'static str> {
 
 /// The FlatBuffers format: a table with one list of string pairs.
 fn flatbuffer(bytes: &[u8]) -> Result<BTreeMap<String, f32>, &'static str> {
-    const CUT: &str = "an offset leads out of the file";
+    const CUT: &str = "an offset is beyond the end of the file";
     let buffer = Buffer(bytes);
     let pairs = buffer.reference(0).and_then(|root| buffer.field(root, 0)).ok_or(CUT)?;
     let mut ranges = BTreeMap::new();
@@ -78,7 +78,7 @@ fn flatbuffer(bytes: &[u8]) -> Result<BTreeMap<String, f32>, &'static str> {
         let pair = index.checked_mul(4).and_then(|at| buffer.reference(list.checked_add(4)?.checked_add(at)?));
         let pair = pair.ok_or(CUT)?;
         let text = |field| buffer.field(pair, field).and_then(|place| buffer.text(place?)).ok_or(CUT);
-        let range = text(1)?.trim().parse().map_err(|_| "a range is no number")?;
+        let range = text(1)?.trim().parse().map_err(|_| "a range is not a number")?;
         ranges.insert(text(0)?.to_owned(), range);
     }
     Ok(ranges)

@@ -153,9 +153,9 @@ const NEVER: &[(&str, &str)] = &[
         // Seen in 2.14: no form is safe to claim, because the same shapes occur in correct and incorrect runs.
         "GroupQueryAttention",
         "MIGraphX computes it wrongly for batches, for shared key heads and for prompts after the first, \
-         and ends the process without a rotary embedding or with a cache that grows",
+         and crashes without a rotary embedding or with a growing cache",
     ),
-    ("NhwcConv", "MIGraphX refuses it"),
+    ("NhwcConv", "MIGraphX rejects it"),
 ];
 
 /// Returns why a node outside the ONNX standard is not taken; always `None` for standard nodes.
@@ -171,7 +171,7 @@ pub(super) fn refusal(node: Node<'_>, op: &str, domain: &str, release: Option<Ve
         && (version.major, version.minor) < CHECKED
     {
         let (major, minor) = CHECKED;
-        return Ok(Some(format!("it was checked with MIGraphX {major}.{minor} and later, and this is {version}")));
+        return Ok(Some(format!("it is verified with MIGraphX {major}.{minor} and later, but this is {version}")));
     }
     if let Some(reason) = form.data.refusal(node)? {
         return Ok(Some(reason));
@@ -186,7 +186,7 @@ pub(super) fn refusal(node: Node<'_>, op: &str, domain: &str, release: Option<Ve
 
 fn unlisted(op: &str) -> String {
     let known = NEVER.iter().find(|(name, _)| *name == op);
-    known.map_or("MIGraphX is not known to compute this contrib operator correctly", |(_, reason)| reason).to_owned()
+    known.map_or("MIGraphX is not verified to compute this contrib operator correctly", |(_, reason)| reason).to_owned()
 }
 
 impl Data {
@@ -198,14 +198,14 @@ impl Data {
             Self::Bytes => (matches!(found, E::I8 | E::U8), "I8 or U8"),
             Self::Integers => (matches!(found, E::I8 | E::U8 | E::I16 | E::U16), "I8, U8, I16 or U16"),
         };
-        Ok((!fits).then(|| format!("its data is {found:?}; MIGraphX is known to be right for {wanted}")))
+        Ok((!fits).then(|| format!("its data is {found:?}; MIGraphX is verified only for {wanted}")))
     }
 }
 
 impl Condition {
     fn refusal(&self, node: Node<'_>) -> Result<Option<String>> {
         let right_for = |what: &str, found: String, wanted: String| {
-            Some(format!("its {what} is {found}; MIGraphX is known to be right for {wanted}"))
+            Some(format!("its {what} is {found}; MIGraphX is verified only for {wanted}"))
         };
         Ok(match *self {
             Int(name, wanted) => {
@@ -224,7 +224,7 @@ impl Condition {
                 _ => None,
             },
             NoAttribute(name) => {
-                node.attribute(name)?.map(|_| format!("it has {name}; MIGraphX is known to be right without it"))
+                node.attribute(name)?.map(|_| format!("it has {name}; MIGraphX is verified only without it"))
             }
             Present(inputs) => {
                 let missing = inputs.iter().find_map(|&(at, name)| match shape(node, at) {
@@ -232,7 +232,7 @@ impl Condition {
                     Ok(_) => None,
                     Err(error) => Some(Err(error)),
                 });
-                missing.transpose()?.map(|name| format!("it has no {name}; MIGraphX is known to be right with it"))
+                missing.transpose()?.map(|name| format!("it has no {name}; MIGraphX is verified only with it"))
             }
             Absent(inputs) => {
                 let given = inputs.iter().find_map(|&(at, name)| match shape(node, at) {
@@ -240,11 +240,11 @@ impl Condition {
                     Ok(_) => Some(Ok(name)),
                     Err(error) => Some(Err(error)),
                 });
-                given.transpose()?.map(|name| format!("it has {name}; MIGraphX is known to be right without it"))
+                given.transpose()?.map(|name| format!("it has {name}; MIGraphX is verified only without it"))
             }
             Rank(at, name, wanted) => match shape(node, at)? {
                 Input::Absent => None,
-                Input::Unknown => Some(format!("the rank of its {name} is not known")),
+                Input::Unknown => Some(format!("the rank of its {name} is unknown")),
                 Input::Dims(dims) if dims.len() == wanted => None,
                 Input::Dims(dims) => right_for(&format!("{name} rank"), dims.len().to_string(), wanted.to_string()),
             },
@@ -260,7 +260,7 @@ impl Condition {
                     .iter()
                     .enumerate()
                     .find_map(|(at, value)| (value.is_some() && !wanted.contains(&at)).then_some(at));
-                extra.map(|at| format!("it gives output {at}; MIGraphX is known to be right without it"))
+                extra.map(|at| format!("it has output {at}; MIGraphX is verified only without it"))
             }
             Also(check) => check(node)?,
         })
@@ -302,19 +302,19 @@ fn attention_scale(node: Node<'_>) -> Result<Option<String>> {
         Input::Dims(dims) => matches!(dims[..], [Some(width), Some(all)] if width.checked_mul(3) == Some(all)),
         Input::Absent | Input::Unknown => false,
     };
-    Ok((!right).then(|| "it has no scale, and its heads are not known to be as wide as its input".to_owned()))
+    Ok((!right).then(|| "it has no scale, and its heads may differ in width from its input".to_owned()))
 }
 
 fn key_and_value_ranks(node: Node<'_>) -> Result<Option<String>> {
     let ranks = (rank(node, 1)?, rank(node, 2)?);
     let right = matches!(ranks, (Some(3), Some(3)) | (Some(4), Some(4)));
-    Ok((!right).then(|| "its key and value are packed, or their ranks are not known".to_owned()))
+    Ok((!right).then(|| "its key and value are packed, or their ranks are unknown".to_owned()))
 }
 
 /// MIGraphX 2.14 rejects one without the other.
 fn heads_with_a_size(node: Node<'_>) -> Result<Option<String>> {
     let (heads, size) = (node.int("num_heads")?.unwrap_or(0), node.int("rotary_embedding_dim")?.unwrap_or(0));
-    Ok(((heads == 0) != (size == 0)).then(|| "it has one of num_heads and rotary_embedding_dim only".to_owned()))
+    Ok(((heads == 0) != (size == 0)).then(|| "it has only one of num_heads and rotary_embedding_dim".to_owned()))
 }
 
 /// MIGraphX 2.14 rejects a bias without a beta.
@@ -327,7 +327,7 @@ fn bias_with_a_beta(node: Node<'_>) -> Result<Option<String>> {
 fn skip_of_the_same_rank(node: Node<'_>) -> Result<Option<String>> {
     let ranks = (rank(node, 0)?, rank(node, 1)?);
     let right = matches!(ranks, (Some(input), Some(skip)) if input == skip);
-    Ok((!right).then(|| "its input and skip are not known to have the same rank".to_owned()))
+    Ok((!right).then(|| "its input and skip may differ in rank".to_owned()))
 }
 
 /// Seen in 2.14: only the last axis is normalised, regardless of `axis`.
@@ -335,5 +335,5 @@ fn normalises_the_last_axis(node: Node<'_>) -> Result<Option<String>> {
     let axis = node.int("axis")?.unwrap_or(-1);
     let last =
         axis == -1 || rank(node, 0)?.is_some_and(|rank| usize::try_from(axis).is_ok_and(|axis| axis + 1 == rank));
-    Ok((!last).then(|| format!("its axis is {axis}, which is not known to be the last one")))
+    Ok((!last).then(|| format!("its axis is {axis}, which may not be the last one")))
 }

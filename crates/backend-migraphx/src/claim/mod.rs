@@ -48,7 +48,7 @@ pub(crate) fn place<'a>(
         }
         let reason = match (&refused, node.ep_name()?, kept_out.get(&node.id()?)) {
             (Some(reason), ..) => Some(reason.clone()),
-            (_, Some(owner), _) => Some(format!("{owner} has it already")),
+            (_, Some(owner), _) => Some(format!("{owner} has already claimed it")),
             (_, _, Some(reason)) => Some(reason.clone()),
             _ => support.refusal(node, &known)?,
         };
@@ -70,7 +70,7 @@ pub(crate) fn place<'a>(
             if heavy.contains(&true) {
                 worth.push(group);
             } else {
-                let reason = "no node around it is worth a partition";
+                let reason = "no expensive node is connected to it";
                 reasons.extend(group.into_iter().map(|at| (at, reason.to_owned())));
             }
         }
@@ -121,9 +121,9 @@ fn left_to_parent(graph: Graph<'_>, support: &Support<'_>) -> Result<Option<Stri
     let Some(parent) = graph.parent_node()? else { return Ok(None) };
     let op = parent.op_type()?;
     if !["If", "Loop", "Scan"].contains(&op) {
-        return Ok(Some(format!("it is inside a {op}")));
+        return Ok(Some(format!("it is in the body of a {op}")));
     }
-    Ok(support.refusal(parent, &Known::new())?.is_none().then(|| format!("it is offered with the {op} around it")))
+    Ok(support.refusal(parent, &Known::new())?.is_none().then(|| format!("it is part of the enclosing {op}")))
 }
 
 /// The inputs and outputs of a group of nodes of `graph`.

@@ -76,13 +76,13 @@ impl Support<'_> {
             }
         }
         if self.cpu_control_flow && (!subgraphs.is_empty() || ["Greater", "Cast"].contains(&op)) {
-            return Ok(Some("cpu_control_flow leaves it to the CPU".to_owned()));
+            return Ok(Some("cpu_control_flow keeps it on the CPU".to_owned()));
         }
         for (_, body) in subgraphs {
             let mut inner = known.clone();
             for node in body.nodes()? {
                 if let Some(reason) = self.refusal(node, &inner)? {
-                    return Ok(Some(format!("its body has {}: {reason}", node.op_type()?)));
+                    return Ok(Some(format!("its body contains {}: {reason}", node.op_type()?)));
                 }
                 learn(node, &mut inner)?;
             }
@@ -93,12 +93,12 @@ impl Support<'_> {
     fn unknown(&self, op: &str, domain: &str) -> Option<String> {
         match domain {
             "" | "ai.onnx" if OTHER_FORM_IN_ONNX.contains(&op) => {
-                Some("MIGraphX knows it in Microsoft's form only".to_owned())
+                Some("MIGraphX supports only Microsoft's version of it".to_owned())
             }
             "" | "ai.onnx" | MICROSOFT => {
-                (!self.operators.contains(op)).then(|| "MIGraphX has no such operator".to_owned())
+                (!self.operators.contains(op)).then(|| "MIGraphX does not support this operator".to_owned())
             }
-            other => Some(format!("MIGraphX has no operators of the domain {other:?}")),
+            other => Some(format!("MIGraphX supports no operators of the domain {other:?}")),
         }
     }
 }
@@ -150,7 +150,7 @@ fn unfit(value: ValueInfo<'_>) -> Result<Option<String>> {
     use ElementType as E;
     let name = value.name()?;
     let kind = value.value_type()?;
-    let Some(tensor) = kind.tensor() else { return Ok(Some(format!("{name:?} is no tensor but {kind:?}"))) };
+    let Some(tensor) = kind.tensor() else { return Ok(Some(format!("{name:?} is not a tensor but {kind:?}"))) };
     let fits = matches!(
         tensor.element,
         E::F16
@@ -174,7 +174,7 @@ fn unfit(value: ValueInfo<'_>) -> Result<Option<String>> {
             | E::U64
             | E::Bool
     );
-    Ok((!fits).then(|| format!("{name:?} is of type {:?}", tensor.element)))
+    Ok((!fits).then(|| format!("{name:?} has the unsupported type {:?}", tensor.element)))
 }
 
 /// Why a particular form of a supported operator is not taken.
@@ -187,7 +187,7 @@ fn mode(node: Node<'_>, op: &str, known: &Known) -> Result<Option<String>> {
             if let Some(value) = present(at)
                 && !is_known(value, known)?
             {
-                return Ok(Some(format!("its input {at} ({:?}) is not known at compile time", value.name()?)));
+                return Ok(Some(format!("its input {at} ({:?}) is not constant", value.name()?)));
             }
         }
         Ok(None)
@@ -196,14 +196,16 @@ fn mode(node: Node<'_>, op: &str, known: &Known) -> Result<Option<String>> {
     let refused = |reason: &str| Ok(Some(reason.to_owned()));
     match op {
         "ArgMax" | "ArgMin" if node.int("select_last_index")?.unwrap_or(0) != 0 => refused("select_last_index is set"),
-        "NonZero" | "NonMaxSuppression" | "Unique" => refused("the shape of its result depends on values"),
+        "NonZero" | "NonMaxSuppression" | "Unique" => refused("its output shape depends on input values"),
         // Seen in 2.14: wrong results with an ignored index or log probabilities, and an assertion that aborts the
         // process.
-        "NegativeLogLikelihoodLoss" | "SoftmaxCrossEntropyLoss" => refused("MIGraphX gets some of its forms wrong"),
+        "NegativeLogLikelihoodLoss" | "SoftmaxCrossEntropyLoss" => {
+            refused("MIGraphX computes some variants of it incorrectly")
+        }
         "BatchNormalization"
             if node.int("training_mode")?.unwrap_or(0) != 0 || node.outputs()?.iter().flatten().count() > 1 =>
         {
-            refused("it trains")
+            refused("it is in training mode")
         }
         // Seen in 2.14: values other than 0 and 1 are first rounded or clamped to one of them.
         "Cast" | "CastLike" if makes_bool(node)? => refused("it converts numbers to booleans"),
@@ -211,7 +213,7 @@ fn mode(node: Node<'_>, op: &str, known: &Known) -> Result<Option<String>> {
         "Cast" | "CastLike" if touches_small_floats(node)? => refused("it converts 8-bit floats"),
         // Seen in 2.14: negative indices access other rows, except along the first axis.
         "GatherElements" if node.int("axis")?.unwrap_or(0) != 0 && !is_from_the_start(present(1))? => {
-            refused("its indices may count from the end")
+            refused("its indices may be negative")
         }
         // Seen in 2.14: the data's zero point is interpreted as a signed number.
         "ConvInteger" if inputs.len() > 2 => refused("it has a zero point"),
@@ -233,7 +235,7 @@ fn mode(node: Node<'_>, op: &str, known: &Known) -> Result<Option<String>> {
                 let kind = value.value_type()?;
                 let shape = kind.tensor().and_then(|tensor| tensor.shape.as_deref());
                 if shape.is_some_and(|dims| dims.len() == 1 && dims[0].fixed() == Some(0)) {
-                    return refused("it splits nothing");
+                    return refused("its split is empty");
                 }
             }
             computed(1..2)
@@ -246,7 +248,7 @@ fn mode(node: Node<'_>, op: &str, known: &Known) -> Result<Option<String>> {
         },
         "MaxPool" => {
             if node.outputs()?.iter().flatten().count() > 1 {
-                refused("it gives indices")
+                refused("it has an indices output")
             } else if node.ints("dilations")?.unwrap_or_default().iter().any(|&dilation| dilation != 1) {
                 refused("it is dilated")
             } else if node.int("storage_order")?.unwrap_or(0) != 0 {
@@ -321,7 +323,7 @@ fn windows(node: Node<'_>) -> Result<Option<String>> {
     let dims = kind.tensor().and_then(|tensor| tensor.shape.as_ref());
     let input: Option<Vec<i64>> = dims.and_then(|dims| dims.iter().skip(2).map(|dim| dim.fixed()).collect());
     let Some(input) = input.filter(|_| pads_explicitly(node)) else {
-        return Ok(Some("its extents are rounded up and not known".to_owned()));
+        return Ok(Some("its output extents are rounded up and unknown".to_owned()));
     };
     let list = |name: &str, default: i64, len: usize| -> Result<Vec<i64>> {
         Ok(node.ints(name)?.filter(|list| list.len() == len).unwrap_or_else(|| vec![default; len]))
@@ -336,7 +338,7 @@ fn windows(node: Node<'_>) -> Result<Option<String>> {
         // The start of the last window.
         (free + stride - 1).div_euclid(stride) * stride < input[axis] + pads[axis]
     };
-    Ok((!(0..axes).all(counts)).then(|| "its last window lies in the padding alone".to_owned()))
+    Ok((!(0..axes).all(counts)).then(|| "its last window covers only padding".to_owned()))
 }
 
 fn pads_explicitly(node: Node<'_>) -> bool {

@@ -45,7 +45,7 @@ pub enum MgxError {
     },
     /// A call failed.
     #[error(
-        "MIGraphX failed while {doing}: migraphx_{call} gave status {status} ({})\n  \
+        "MIGraphX failed while {doing}: migraphx_{call} returned status {status} ({})\n  \
          help: MIGraphX wrote its reason to stderr", words(*.status)
     )]
     Call {
@@ -57,7 +57,7 @@ pub enum MgxError {
         doing: String,
     },
     /// The loaded library is too old for this feature.
-    #[error("MIGraphX in {} has no {feature} (it came with {})", .file.display(), .feature.since())]
+    #[error("MIGraphX in {} has no {feature} (added in {})", .file.display(), .feature.since())]
     Unsupported {
         /// The requested feature.
         feature: Feature,
@@ -65,7 +65,7 @@ pub enum MgxError {
         file: PathBuf,
     },
     /// A request was rejected before it reached MIGraphX.
-    #[error("{what} cannot be given to MIGraphX: {reason}")]
+    #[error("{what} cannot be passed to MIGraphX: {reason}")]
     Refused {
         /// A description of what was rejected.
         what: String,
@@ -73,7 +73,7 @@ pub enum MgxError {
         reason: String,
     },
     /// MIGraphX returned something that makes no sense.
-    #[error("MIGraphX answered {what}, which cannot be used")]
+    #[error("MIGraphX returned an unusable result: {what}")]
     Answer {
         /// A description of what it returned.
         what: String,
@@ -111,7 +111,7 @@ mod tests {
         let error = MgxError::Call { call: "program_compile", status: 4, doing: "compiling for gpu".into() };
         assert_eq!(
             error.to_string(),
-            "MIGraphX failed while compiling for gpu: migraphx_program_compile gave status 4 (unknown error)\n  \
+            "MIGraphX failed while compiling for gpu: migraphx_program_compile returned status 4 (unknown error)\n  \
              help: MIGraphX wrote its reason to stderr"
         );
     }
@@ -127,7 +127,7 @@ mod tests {
             (call(3), ErrorKind::Argument),
             (call(4), ErrorKind::Device),
             (MgxError::Unsupported { feature: Feature::Bf16, file: file() }, ErrorKind::Unsupported),
-            (MgxError::refused("a name", "it holds a NUL byte"), ErrorKind::Argument),
+            (MgxError::refused("a name", "it contains a NUL byte"), ErrorKind::Argument),
             (MgxError::answer("no address"), ErrorKind::Bug),
         ] {
             assert_eq!(error.kind(), want, "{error}");

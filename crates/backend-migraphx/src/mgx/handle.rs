@@ -58,7 +58,7 @@ pub(super) fn serialised() -> MutexGuard<'static, ()> {
 
 /// Converts a string to a C string.
 pub(super) fn c_text(what: &str, text: &str) -> Result<CString, MgxError> {
-    CString::new(text).map_err(|_| MgxError::refused(format!("{what} {text:?}"), "it holds a NUL byte"))
+    CString::new(text).map_err(|_| MgxError::refused(format!("{what} {text:?}"), "it contains a NUL byte"))
 }
 
 /// Converts a path to a C string.
@@ -68,5 +68,5 @@ pub(super) fn c_path(path: &Path) -> Result<CString, MgxError> {
     let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
     #[cfg(not(unix))]
     let bytes = path.to_str().ok_or_else(|| refused("it is not Unicode"))?.as_bytes();
-    CString::new(bytes).map_err(|_| refused("it holds a NUL byte"))
+    CString::new(bytes).map_err(|_| refused("it contains a NUL byte"))
 }

@@ -134,7 +134,7 @@ impl Library {
         let table = self.table();
         let _guard = serialised();
         loader::preload_target(self.file(), self.version(), name);
-        let doing = || format!("making the target {name}");
+        let doing = || format!("creating the target {name}");
         let raw = Owned::make("target_create", table.target_destroy, doing, |out| {
             // SAFETY: `out` is a valid out-pointer. The name is only read during the call.
             unsafe { (table.target_create)(out, text.as_ptr()) }

@@ -34,7 +34,7 @@ impl ParseOptions {
                     lengths.len(),
                 )
             };
-            let doing = || format!("giving the input {name} the shape {lengths:?}");
+            let doing = || format!("setting the shape of input {name} to {lengths:?}");
             check("onnx_options_set_input_parameter_shape", status, doing)?;
         }
         if let Some(folder) = &self.external_data {
@@ -85,7 +85,7 @@ impl CompileOptions {
             // SAFETY: as above.
             (Some(mode), Some(set)) => check("compile_options_set_compile_mode", unsafe { set(raw, mode) }, doing)?,
             (Some(mode), None) => {
-                tracing::debug!(target: "amdgpu_ep::compile", mode, "this MIGraphX has no compile mode")
+                tracing::debug!(target: "amdgpu_ep::compile", mode, "this MIGraphX has no compile modes")
             }
             (None, _) => {}
         }
@@ -163,6 +163,6 @@ mod tests {
         assert_eq!(options(&[]).backend_options(), Ok(None));
         let text = options(&["conv", "gpu::dot"]).backend_options().unwrap();
         assert_eq!(text.as_deref(), Some(r#"{"mlss_use_specific_ops": ["conv", "gpu::dot"]}"#));
-        assert!(options(&["conv\"]}"]).backend_options().is_err(), "nothing may break out of the text");
+        assert!(options(&["conv\"]}"]).backend_options().is_err(), "names must not escape from the string");
     }
 }

@@ -70,7 +70,7 @@ impl PrivateFile {
     }
 
     pub(super) fn failed(error: &std::io::Error) -> MgxError {
-        MgxError::refused("a program in memory", format!("no private file for it can be made ({error})"))
+        MgxError::refused("a program in memory", format!("could not create a private file for it ({error})"))
     }
 }
 
@@ -110,7 +110,7 @@ impl PrivateFile {
 impl Drop for PrivateFile {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(target: "amdgpu_ep::lifetime", file = %self.path.display(), %error, "a file is left behind");
+            tracing::warn!(target: "amdgpu_ep::lifetime", file = %self.path.display(), %error, "could not remove a temporary file");
         }
     }
 }

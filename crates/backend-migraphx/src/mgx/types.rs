@@ -75,7 +75,7 @@ impl Numbering {
 
 /// The size in bytes of one element of the type with this number.
 fn bytes_of_one(table: &Table, number: Datatype) -> Option<usize> {
-    let doing = || "asking for the size of an element".to_owned();
+    let doing = || "reading the size of an element".to_owned();
     let lengths = [1usize];
     let shape = Owned::make("shape_create", table.shape_destroy, doing, |out| {
         // SAFETY: `out` is a valid out-pointer. The lengths are only read during the call.
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn new_numbers_are_those_of_2_14() {
-        assert_eq!(NEWEST.element(0), None, "a tuple is no element");
+        assert_eq!(NEWEST.element(0), None, "a tuple is not an element type");
         assert_eq!(NEWEST.element(1), Some(ElementType::F4E2M1));
         assert_eq!(NEWEST.element(4), Some(ElementType::F32));
         assert_eq!(NEWEST.element(11), Some(ElementType::I64));

@@ -59,7 +59,7 @@ pub(crate) fn build<'a>(
     let initializer = constants.into_values().map(|value| builder.weights.constant(value)).collect::<Result<_>>()?;
     if builder.weights.inline_bytes > LARGEST_MODEL_BYTES {
         return Err(Stop::Declined(format!(
-            "its weights of {} bytes are too large for one ONNX file, and are not in files of their own",
+            "its weights of {} bytes are too large for one ONNX file, and are not in external files",
             builder.weights.inline_bytes
         )));
     }
@@ -97,7 +97,7 @@ fn values<'a>(all: impl Iterator<Item = ValueInfo<'a>>) -> Result<Vec<Value>, St
 fn value(name: &str, value: ValueInfo<'_>) -> Result<Value, Stop> {
     match value.value_type()?.tensor() {
         Some(tensor) => Ok(Value::new(name, tensor.clone())),
-        None => Err(Stop::Declined(format!("{name:?} is no tensor"))),
+        None => Err(Stop::Declined(format!("{name:?} is not a tensor"))),
     }
 }
 

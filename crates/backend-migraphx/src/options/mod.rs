@@ -25,7 +25,7 @@ pub(crate) enum OptionError {
     #[error("{origin} is {value:?}: expected {wanted}")]
     Value { origin: String, value: String, wanted: String },
     /// Two options are mutually exclusive.
-    #[error("{first} and {second} can't be used together")]
+    #[error("{first} and {second} cannot be used together")]
     Together { first: &'static str, second: &'static str },
 }
 

@@ -45,7 +45,7 @@ impl Options {
             warnings.push("hip_graph_enable is off: cpu_control_flow leaves nodes on the CPU".to_owned());
         }
         if read.flag("coalesce_io")? {
-            warnings.push("coalesce_io is ignored: tensors are on the device already when a partition runs".to_owned());
+            warnings.push("coalesce_io is ignored: tensors are already on the device when a partition runs".to_owned());
         }
         let options = Self {
             target: read.text("target").unwrap_or_else(|| "gpu".to_owned()).to_lowercase(),
@@ -98,7 +98,7 @@ impl Reader<'_> {
 
     fn number<N: std::str::FromStr>(&self, key: &str) -> Result<Option<N>, OptionError> {
         let Some(text) = self.get(key) else { return Ok(None) };
-        text.text.parse().map(Some).map_err(|_| wrong(text, "a number that is not negative"))
+        text.text.parse().map(Some).map_err(|_| wrong(text, "a non-negative number"))
     }
 
     fn compute_mode(&self, warnings: &mut Vec<String>) -> Result<Option<i32>, OptionError> {
@@ -108,7 +108,7 @@ impl Reader<'_> {
             "balanced" | "50" => Ok(Some(50)),
             "maximum" | "max" | "100" => Ok(Some(100)),
             other if text.from_environment => {
-                warnings.push(format!("{} is {other:?}, and is ignored", text.origin));
+                warnings.push(format!("{} is {other:?}, which is unknown; ignored", text.origin));
                 Ok(None)
             }
             _ => Err(wrong(text, "eager, balanced or maximum")),
@@ -126,11 +126,11 @@ impl Reader<'_> {
             calibration: calibration.map(|table| Calibration { table, native }),
         };
         if precision.fp16 && precision.bf16 {
-            warnings.push("fp16_enable and bf16_enable exclude each other: both are off".to_owned());
+            warnings.push("fp16_enable and bf16_enable cannot be combined: both are off".to_owned());
             (precision.fp16, precision.bf16) = (false, false);
         }
         if precision.int8 && precision.fp8 {
-            warnings.push("int8_enable and fp8_enable exclude each other: both are off".to_owned());
+            warnings.push("int8_enable and fp8_enable cannot be combined: both are off".to_owned());
             (precision.int8, precision.fp8) = (false, false);
         }
         Ok(precision)

@@ -20,14 +20,15 @@ pub(super) fn run(
 ) -> Result<()> {
     let model = &partition.shared.model;
     if model.bytes.is_empty() {
-        return Err(Error::not_implemented(format!("a compiled partition can't run: {reason}")));
+        return Err(Error::not_implemented(format!("a compiled partition cannot run: {reason}")));
     }
     let session = match partition.fallback.get() {
         Some(session) => session,
         None => {
             let made = HostSession::new(partition.runtime, &model.bytes, model.folder.as_deref());
-            let made = made
-                .map_err(|error| Error::new(error.code(), format!("{reason}, and the CPU can't take over: {error}")))?;
+            let made = made.map_err(|error| {
+                Error::new(error.code(), format!("{reason}; the CPU fallback also failed: {error}"))
+            })?;
             partition.fallback.get_or_init(|| made)
         }
     };

@@ -230,7 +230,7 @@ fn placed(results: &Results<'_>) -> Result<Vec<Placed>> {
 fn find<'a>(call: &Call<'a>, name: &str) -> Result<(&'a Input<'a>, &'a [usize])> {
     let at = call.inputs.iter().position(|input| input.name == name);
     let at =
-        at.ok_or_else(|| Error::fail(format!("the program wants {name:?}, which is no input of the partition")))?;
+        at.ok_or_else(|| Error::fail(format!("the program expects {name:?}, which is not an input of the partition")))?;
     Ok((&call.inputs[at], &call.padding.shapes[at]))
 }
 
@@ -245,7 +245,7 @@ fn check(parameter: &Parameter, input: &Input<'_>, padded: &[usize]) -> Result<(
         return Ok(());
     }
     Err(Error::invalid_argument(format!(
-        "input {:?} is {:?} {padded:?}, and the program was compiled for {:?} {:?}",
+        "input {:?} is {:?} {padded:?}, but the program was compiled for {:?} {:?}",
         input.name, input.element, shape.element, shape.lengths
     )))
 }
@@ -299,7 +299,7 @@ unsafe fn stage(
 unsafe fn deliver(call: &Call<'_>, results: &[Placed]) -> Result<()> {
     if results.len() != call.outputs.len() {
         let (found, wanted) = (results.len(), call.outputs.len());
-        return Err(Error::fail(format!("the program gave {found} outputs, and {wanted} were expected")));
+        return Err(Error::fail(format!("the program returned {found} outputs, expected {wanted}")));
     }
     for (result, output) in results.iter().zip(call.outputs) {
         if output.address.is_null() || output.bytes == 0 || result.address == output.address.addr() {
@@ -320,6 +320,6 @@ unsafe fn deliver(call: &Call<'_>, results: &[Placed]) -> Result<()> {
 fn element_bytes(shape: &Shape) -> Result<usize> {
     match shape.element.bits() {
         Some(bits) if bits >= 8 => Ok(bits / 8),
-        _ => Err(Error::not_implemented(format!("{:?} can't be an input or output of a partition", shape.element))),
+        _ => Err(Error::not_implemented(format!("partitions cannot have {:?} inputs or outputs", shape.element))),
     }
 }

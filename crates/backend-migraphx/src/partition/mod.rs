@@ -69,7 +69,7 @@ impl MgxPartition {
         if pad.is_some() && sequences.is_none() {
             tracing::info!(
                 target: "amdgpu_ep::partition",
-                "a partition is compiled for each length of sequences: its values do not tell where padding can be cut off"
+                "a partition is compiled again for each sequence length: its values do not show where padding could be removed"
             );
         }
         let shared = Arc::new(Shared { tools, model, programs, sequences });
@@ -150,7 +150,7 @@ impl Drop for MgxPartition {
     fn drop(&mut self) {
         for thread in self.background.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             if thread.join().is_err() {
-                tracing::warn!(target: "amdgpu_ep::lifetime", "a compilation in the background panicked");
+                tracing::warn!(target: "amdgpu_ep::lifetime", "a background compilation panicked");
             }
         }
     }

@@ -208,9 +208,9 @@ mod tests {
         let options = options(&[("compile_batches", "1,4,8")]);
         let inputs = [value("w", &["4", "4"]), value("x", &["n", "4"]), value("y", &["n"]), value("z", &["m"])];
         let padding = plan(&inputs, &[vec![4, 4], vec![3, 4], vec![3], vec![3]], &options, None);
-        assert_eq!(padding.shapes, [vec![4, 4], vec![4, 4], vec![4], vec![3]], "z is of another symbol");
+        assert_eq!(padding.shapes, [vec![4, 4], vec![4, 4], vec![4], vec![3]], "z has another symbol");
         assert_eq!(cut(&padding, &value("out", &["n", "4"]), None, &[4, 4]), [3, 4]);
-        assert_eq!(cut(&padding, &value("w", &["4", "4"]), None, &[4, 4]), [4, 4], "a fixed extent is no batch");
+        assert_eq!(cut(&padding, &value("w", &["4", "4"]), None, &[4, 4]), [4, 4], "a fixed extent is not a batch");
         assert_eq!(next_batch(&padding, &inputs, &options).unwrap()[2], [8]);
         let largest = plan(&inputs, &[vec![4, 4], vec![8, 4], vec![8], vec![3]], &options, None);
         assert_eq!(next_batch(&largest, &inputs, &options), None);

@@ -69,6 +69,6 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &programs.slot(&shapes(1))));
         programs.slot(&shapes(3));
         assert!(programs.has(&shapes(1)) && !programs.has(&shapes(2)) && programs.has(&shapes(3)));
-        assert!(!Arc::ptr_eq(&first, &programs.slot(&shapes(2))), "a slot that went comes back empty");
+        assert!(!Arc::ptr_eq(&first, &programs.slot(&shapes(2))), "an evicted slot is empty");
     }
 }

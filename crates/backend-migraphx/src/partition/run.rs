@@ -31,7 +31,7 @@ pub(super) fn compute(partition: &MgxPartition, context: &KernelContext<'_>) -> 
     partition.shared.ensure(&mut state, &padding.shapes);
     let loaded = match &mut *state {
         State::Ready(loaded) => loaded,
-        State::Empty => return Err(Error::fail("a program was not compiled")),
+        State::Empty => return Err(Error::fail("no program was compiled")),
         State::Failed(reason) => {
             let reason = reason.clone();
             drop(state);
@@ -123,7 +123,7 @@ fn mover<'a>(partition: &'a MgxPartition, context: &KernelContext<'_>) -> Result
         // Without the driver, there is no way to wait for work queued on the stream.
         return match given {
             None => Ok(Mover::Host),
-            Some(_) => Err(Error::ep_fail("the run has a stream, and the driver that made it could not be loaded")),
+            Some(_) => Err(Error::ep_fail("the run has a stream, but its driver could not be loaded")),
         };
     };
     let stream = match given {

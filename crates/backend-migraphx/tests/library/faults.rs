@@ -84,7 +84,7 @@ fn a_failure_of_any_call_is_an_error_without_leaks(standin: &StandIn) {
             // A failing destroy still counts as freed, and a failing probe is a valid answer.
             Ok(()) => assert!(
                 failed.ends_with("_destroy") || failed.starts_with("get_onnx"),
-                "the failure of {failed} (call {nth}) was overlooked"
+                "the failure of {failed} (call {nth}) was ignored"
             ),
             Err(MgxError::Answer { .. }) => assert!(failed.starts_with("shape_"), "{failed} (call {nth})"),
             Err(error) => panic!("{failed} (call {nth}): {error}"),
@@ -103,7 +103,10 @@ fn a_named_failure_is_reported_by_its_name(standin: &StandIn) {
     };
     assert_eq!(compile(), Ok(()));
     let error = compile().unwrap_err();
-    assert!(error.to_string().contains("while compiling for gpu: migraphx_program_compile gave status 4"), "{error}");
+    assert!(
+        error.to_string().contains("while compiling for gpu: migraphx_program_compile returned status 4"),
+        "{error}"
+    );
     assert_eq!(compile(), Ok(()));
     drop(target);
     standin.assert_clean();
@@ -133,7 +136,7 @@ fn the_release_and_its_features_are_known(standin: &StandIn) {
     ] {
         assert!(library.has(feature), "{feature}");
     }
-    assert_eq!(library.operators().len(), 9, "the library's own list is taken, not ours");
+    assert_eq!(library.operators().len(), 9, "the library's own list is used, not ours");
 }
 
 fn compile_options_reach_the_library(standin: &StandIn) {

@@ -32,8 +32,8 @@ pub fn damaged_inputs_are_errors_or_programs(library: &Library) {
         }
         next = last + 1;
     }
-    println!("{TRIES} damaged inputs, the process ended by {} of them {ended:?}", ended.len());
-    assert!(ended.len() < TRIES / 20, "the library ends the process too often: {ended:?}");
+    println!("{TRIES} damaged inputs; {} of them crashed the process: {ended:?}", ended.len());
+    assert!(ended.len() < TRIES / 20, "the library crashes too often: {ended:?}");
 }
 
 /// The command that started this process, including a custom loader, without the arguments for the test harness.

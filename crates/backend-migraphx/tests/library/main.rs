@@ -77,7 +77,7 @@ fn main() {
     match std::env::var_os(REAL).map(PathBuf::from) {
         Some(file) => rows_of("MIGraphX", &file, &mut trials),
         None => {
-            eprintln!("skipped MIGraphX: {REAL} names no library; cargo xtask migraphx fetches one");
+            eprintln!("skipped MIGraphX: {REAL} does not name a library; cargo xtask migraphx downloads one");
             trials.push(Trial::test("MIGraphX::opens", || Ok(())).with_ignored_flag(true));
         }
     }

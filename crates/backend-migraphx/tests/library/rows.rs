@@ -263,13 +263,13 @@ fn wrong_bindings_are_refused(library: &Library) {
         let error = unsafe { program.run(bindings, None) }.map(|_| ()).unwrap_err();
         assert!(error.to_string().ends_with(reason), "{error}");
     }
-    assert_eq!(weighted(&mut program), [WEIGHTED], "a refused run leaves the program usable");
+    assert_eq!(weighted(&mut program), [WEIGHTED], "a rejected run leaves the program usable");
 }
 
 fn unknown_targets_are_errors(library: &Library) {
     assert_failed(library.target("no_such_target").map(|_| ()), "target_create");
     let error = library.target("no_such_target").unwrap_err();
-    assert!(error.to_string().contains("making the target no_such_target"), "{error}");
+    assert!(error.to_string().contains("creating the target no_such_target"), "{error}");
 }
 
 fn texts_with_nul_are_refused(library: &Library) {
@@ -288,7 +288,7 @@ fn half_precision_stays_close(library: &Library) {
     let outputs = run(&mut program, &mut inputs(0.1)).unwrap();
     for (index, &found) in outputs[0].iter().enumerate() {
         let wanted = 0.1 * (index % 3 + 1) as f32;
-        assert_ne!(found, wanted, "a tenth has no exact half");
+        assert_ne!(found, wanted, "0.1 has no exact float16");
         assert!((found - wanted).abs() < 1e-3, "{found} for {wanted}");
     }
 }
