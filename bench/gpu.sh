@@ -76,7 +76,7 @@ dnn_library=${AMDGPU_EP_HIPDNN_LIBRARY:-}
 [ "$driver" = host ] && dnn_library=${dnn_library:-$PWD/$bundle/lib/libhipdnn_host.so}
 if [ -n "$dnn_library" ] || ldconfig -p 2>/dev/null | grep -q libhipdnn_backend; then
     : >"$counts"
-    section ops-hipdnn "op cases with their steps offered to hipDNN" env EXEC_TEST_DEVICE="$device" EXEC_TEST_HIPDNN=1 \
+    section ops-hipdnn "op cases offered to hipDNN" env EXEC_TEST_DEVICE="$device" EXEC_TEST_HIPDNN=1 \
         EXEC_TEST_COUNTS="$counts" ${dnn_library:+AMDGPU_EP_HIPDNN_LIBRARY="$dnn_library"} "$bundle/ops" --quiet
     wanted ops-hipdnn && echo "who ran their steps:" &&
         awk -F'\t' '{ print $1 "\t" ($2 == "device" && $3 ? "hipDNN: " $3 : $2) }' "$counts" | sort | uniq -c | sort -rn

@@ -64,7 +64,7 @@ fn backend(name: &str) -> Result<&'static str> {
             let names = || KNOWN.iter().map(|&(name, _)| name);
             let meant = options::nearest(name, names()).first().map(|meant| format!("; did you mean {meant}?"));
             let all = names().collect::<Vec<_>>().join(", ");
-            bail!("there is no backend {name:?}, only {all}, or {NONE} alone{}", meant.unwrap_or_default())
+            bail!("unknown backend {name:?}: expected {all}, or only {NONE}{}", meant.unwrap_or_default())
         }
     }
 }
@@ -110,10 +110,10 @@ mod tests {
     fn an_unknown_name_gets_the_nearest_spelling() {
         for (typo, words) in [
             ("migrafx", "did you mean migraphx?"),
-            ("hip,hipgpuu", "there is no backend \"hipgpuu\""),
+            ("hip,hipgpuu", "unknown backend \"hipgpuu\""),
             ("hip,hipgpuu", "did you mean hipgpu?"),
-            ("", "only migraphx, hip, hipgpu, directx, or none alone"),
-            ("none,hip", "there is no backend \"none\""),
+            ("", "expected migraphx, hip, hipgpu, directx, or only none"),
+            ("none,hip", "unknown backend \"none\""),
         ] {
             let message = typo.parse::<Backends>().unwrap_err().to_string();
             assert!(message.contains(words), "{typo}: {message}");

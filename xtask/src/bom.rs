@@ -115,7 +115,7 @@ fn digests(lock: &str) -> BTreeMap<(String, String), String> {
 
 fn rust_version() -> Result<String> {
     let version = shell::capture(Command::new("rustc").arg("--version"))?;
-    Ok(version.split_whitespace().nth(1).context("rustc names no version")?.to_owned())
+    Ok(version.split_whitespace().nth(1).context("rustc prints no version")?.to_owned())
 }
 
 fn bill(

@@ -55,7 +55,7 @@ impl BuildPaths {
             );
         }
         if !faults.is_empty() {
-            bail!("shippable files name folders of this machine\n  {}", faults.join("\n  "));
+            bail!("shippable files contain paths of this machine\n  {}", faults.join("\n  "));
         }
         Ok(())
     }

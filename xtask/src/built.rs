@@ -47,5 +47,5 @@ fn program(workspace: &Workspace, arguments: &[&str], package: &str, name: &str)
     let mut build = shell::cargo(workspace.root());
     let messages = shell::capture_stdout(build.args(arguments).args(["--message-format", "json-render-diagnostics"]))?;
     shell::executable(&messages, package, name)
-        .with_context(|| format!("cargo built no program `{name}` of package {package}"))
+        .with_context(|| format!("cargo did not build the program `{name}` of package {package}"))
 }

@@ -59,7 +59,7 @@ fn compare(workspace: &Workspace, report: &Report, table: Table) -> Result<()> {
             output::say(format_args!("wrote {TABLE}"));
         }
         Table::Check if written()? != rendered(workspace, report)? => {
-            bail!("{TABLE} is not what the node tests give\n  help: cargo xtask conformance");
+            bail!("{TABLE} does not match the node tests\n  help: cargo xtask conformance");
         }
         Table::Check => {}
         Table::CheckCount => check_count(&written()?, report)?,
@@ -73,7 +73,7 @@ fn check_count(written: &str, report: &Report) -> Result<()> {
     if placed < recorded {
         bail!(
             "{placed} node tests run entirely on the device, but {TABLE} records {recorded}\n  help: if operators were \
-             given up on purpose, `cargo xtask conformance` writes the table anew"
+             removed on purpose, `cargo xtask conformance` rewrites the table"
         );
     }
     Ok(())

@@ -106,7 +106,7 @@ impl Examples<'_> {
 fn expect_last_line(command: &mut Command, wanted: &str) -> Result<()> {
     let last = shell::run_to_last_line(command)?;
     if !last.starts_with(wanted) {
-        bail!("{} prints\n  {last}\nand not\n  {wanted}", Path::new(command.get_program()).display());
+        bail!("{} prints\n  {last}\nexpected\n  {wanted}", Path::new(command.get_program()).display());
     }
     Ok(())
 }
@@ -147,7 +147,7 @@ fn headers(workspace: &Workspace) -> Result<Headers> {
         return Ok(headers);
     }
     let mirror = debian::mirror().map_err(anyhow::Error::msg)?;
-    let mut outcome = Err(anyhow::anyhow!("{HEADERS} cannot be fetched"));
+    let mut outcome = Err(anyhow::anyhow!("could not download {HEADERS}"));
     for suite in SUITES {
         output::say(format_args!("unpacking {HEADERS} of Debian {suite} into target/cpp"));
         let apt = Apt::new(&unpacked, &mirror, &[suite]);
@@ -177,7 +177,7 @@ fn cmake(workspace: &Workspace, python: &Python) -> Result<Cmake> {
             Ok(Cmake { program: folder.join("cmake/data/bin/cmake"), about: format!("CMake {version} from PyPI") })
         }
         RuntimeSource::Unavailable(reason) => bail!("CMake is not installed, and {reason}"),
-        RuntimeSource::Environment => bail!("CMake is in no folder of its own"),
+        RuntimeSource::Environment => bail!("CMake has no separate folder"),
     }
 }
 

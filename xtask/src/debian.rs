@@ -34,7 +34,7 @@ impl Apt {
         // With an empty package status, apt fetches every dependency, including the C library.
         fs::write(folder.join("status"), "")?;
         fs::write(folder.join("apt.conf"), config(folder))?;
-        apt.get(&["update", "-q"]).context("the package lists cannot be fetched")?;
+        apt.get(&["update", "-q"]).context("could not download the package lists")?;
         Ok(apt)
     }
 
@@ -45,7 +45,7 @@ impl Apt {
     pub fn unpack_with_dependencies(&self, suite: &str, packages: &[&str]) -> Result<()> {
         let mut install = vec!["install", "-q", "-y", "--no-install-recommends", "--download-only", "-t", suite];
         install.extend(packages);
-        self.get(&install).context("the packages cannot be fetched")?;
+        self.get(&install).context("could not download the packages")?;
         self.unpack(&[])
     }
 
@@ -56,7 +56,7 @@ impl Apt {
     pub fn unpack_only(&self, packages: &[&str], without: &[&str]) -> Result<()> {
         let mut download = vec!["download", "-q"];
         download.extend(packages);
-        self.get(&download).context("the packages cannot be fetched")?;
+        self.get(&download).context("could not download the packages")?;
         self.unpack(without)
     }
 
@@ -123,7 +123,7 @@ impl Userland {
     pub fn library(&self, name: &str) -> Result<PathBuf> {
         let candidates = self.library_folders().map(|folder| folder.join(name));
         let found = candidates.into_iter().find(|candidate| candidate.exists());
-        found.with_context(|| format!("the packages hold no {name}"))
+        found.with_context(|| format!("the packages do not contain {name}"))
     }
 
     /// The command-line prefix that makes a program use this folder's libraries, and those in the folders `more`.
@@ -197,10 +197,10 @@ impl Mirror {
 pub fn mirror() -> Result<Mirror, String> {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     if !release.lines().any(|line| line.trim() == "ID=debian") {
-        return Err("these libraries come from Debian's packages, and this is not Debian".into());
+        return Err("these libraries come from Debian's packages, but this is not Debian".into());
     }
     if !cfg!(target_arch = "x86_64") || !shell::succeeds("apt-get", &["--version"]) {
-        return Err("apt-get on x86-64 is needed to fetch these libraries".into());
+        return Err("downloading these libraries needs apt-get on x86-64".into());
     }
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     let parts = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten().map(|entry| entry.path());
@@ -213,7 +213,7 @@ pub fn mirror() -> Result<Mirror, String> {
                 if path.extension().is_some_and(|e| e == "sources") { deb822(&text) } else { one_line(&text) }
             },
         )
-        .ok_or_else(|| "apt's sources name no Debian mirror".into())
+        .ok_or_else(|| "no Debian mirror in apt's sources".into())
 }
 
 /// Whether this is the main archive, not the security archive.

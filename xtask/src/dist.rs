@@ -29,13 +29,11 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 pub fn run(workspace: &Workspace, targets: &[String], backends: &Backends) -> Result<()> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         bail!(
-            "shippable files are made on Linux x86-64 only\n  help: cargo xtask stage --release builds for this machine"
+            "shippable files can be built only on Linux x86-64\n  help: cargo xtask stage --release builds for this machine"
         );
     }
     if !targets.is_empty() && !backends.include(Some("hip")) {
-        bail!(
-            "--kernels compiles kernels of the backend hip, and --backends leaves it out\n  help: set only one of them"
-        );
+        bail!("--kernels needs the hip backend, but --backends excludes it\n  help: set only one of them");
     }
     let python = setup::run(workspace)?;
     let zig = setup::tools(workspace, "dist-tools", "requirements-dist.txt", "ziglang")?;
@@ -56,13 +54,13 @@ pub fn run(workspace: &Workspace, targets: &[String], backends: &Backends) -> Re
     for file in stage.libraries().into_iter().chain([stage.command()]) {
         let newest = symbols::read(&file)?.glibc;
         if newest > Some(GLIBC) {
-            bail!("{} needs a newer glibc: {newest:?}, and {GLIBC:?} is promised", workspace.relative(&file));
+            bail!("{} needs glibc {newest:?}, newer than the promised {GLIBC:?}", workspace.relative(&file));
         }
     }
     if !targets.is_empty() {
         match kernels::set::run(workspace, targets, None, &stage.kernels())? {
             Outcome::Passed(note) => println!("{note}"),
-            Outcome::Skipped(reason) => bail!("the kernels can't be compiled: {reason}"),
+            Outcome::Skipped(reason) => bail!("could not compile the kernels: {reason}"),
         }
     }
     paths.check(&files(&[root.join("lib"), root.join("bin")])?)?;

@@ -56,11 +56,11 @@ const TAIL_LINES: usize = 25;
 /// When a target does not build or finds a crash; the message says how to reproduce it.
 pub fn run(workspace: &Workspace) -> Result<Outcome> {
     if !cfg!(target_os = "linux") {
-        return Ok(Outcome::Skipped("libFuzzer is built on Linux only".into()));
+        return Ok(Outcome::Skipped("libFuzzer is supported only on Linux".into()));
     }
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
     if !shell::succeeds(&compiler, &["--version"]) {
-        return Ok(Outcome::Skipped(format!("libFuzzer needs a C++ compiler, and {compiler} cannot be started")));
+        return Ok(Outcome::Skipped(format!("libFuzzer needs a C++ compiler, but {compiler} cannot be started")));
     }
     let folder = workspace.target().join("fuzz");
     let programs = build(workspace, &folder)?;
@@ -69,7 +69,7 @@ pub fn run(workspace: &Workspace) -> Result<Outcome> {
         let program = programs
             .iter()
             .find(|program| program.file_name().is_some_and(|name| name == target.name))
-            .with_context(|| format!("cargo built no fuzz target {}", target.name))?;
+            .with_context(|| format!("cargo did not build the fuzz target {}", target.name))?;
         let corpus = seed(workspace, &folder, target.name)?;
         inputs += fuzz(workspace, &folder, program, &corpus, target)?;
     }
@@ -79,7 +79,7 @@ pub fn run(workspace: &Workspace) -> Result<Outcome> {
 fn build(workspace: &Workspace, folder: &Path) -> Result<Vec<PathBuf>> {
     let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     let version = shell::capture(rustc.args(["--version", "--verbose"]))?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc prints no host")?;
     let mut build = shell::cargo(workspace.root());
     build.args(["build", "--manifest-path", "fuzz/Cargo.toml", "--locked", "--bins", "--target-dir"]).arg(folder);
     // With an explicit target, the flags do not apply to build scripts and macros, which have no libFuzzer to link.

@@ -32,7 +32,8 @@ pub fn run(workspace: &Workspace, driver: &str, bundle_only: bool, tiny: bool) -
         build.args(arguments).arg(name);
         build.args(["--release", "--package", package, "--message-format", "json-render-diagnostics"]);
         let messages = shell::capture_stdout(&mut build)?;
-        let built = shell::executable(&messages, package, name).with_context(|| format!("cargo built no {name}"))?;
+        let built =
+            shell::executable(&messages, package, name).with_context(|| format!("cargo did not build {name}"))?;
         copy_atomically(&built, &bundle.join(name))?;
     }
     if bundle_only {

@@ -30,7 +30,7 @@ const LIBRARY: &str = "libhipdnn_backend.so";
 /// When a program can't be built or run, needs a library that it should not, or computes a different result.
 pub fn run(context: &Context<'_>) -> Result<Outcome> {
     if !cfg!(target_os = "linux") {
-        return Ok(Outcome::Skipped("the programs' interfaces are read from ELF files".into()));
+        return Ok(Outcome::Skipped("this step reads ELF files".into()));
     }
     let (workspace, stage) = (context.workspace, context.stage()?);
     let folder = workspace.target().join("hipdnn-link");
@@ -38,7 +38,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     stage::copy_atomically(&stage.library("hipdnn_host"), &host.join(LIBRARY))?;
     let messages = build(workspace, &host)?;
     let program = |name: &str| {
-        shell::executable(&messages, CONSUMER, name).with_context(|| format!("cargo built no program {name}"))
+        shell::executable(&messages, CONSUMER, name).with_context(|| format!("cargo did not build the program {name}"))
     };
 
     let by_path = [("HIPDNN_BACKEND_LIBRARY_PATH", host.as_path())];
@@ -53,7 +53,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     let by_loading = verified(stage, &loaded, &by_path)?;
     let by_linking = verified(stage, &linked, &by_linker)?;
     if by_loading != by_linking {
-        bail!("the programs differ\n  loaded: {by_loading}\n  linked: {by_linking}");
+        bail!("the programs' results differ\n  loaded: {by_loading}\n  linked: {by_linking}");
     }
     let other = stage.library("hipdnn_host");
     verified(stage, &both, &[by_linker[0], ("AMDGPU_EP_HIPDNN_LIBRARY", other.as_path())])?;
@@ -97,7 +97,7 @@ fn is_not_linked(program: &Path) -> Result<()> {
     let hipdnn: Vec<&String> = interface.undefined.iter().filter(|symbol| symbol.starts_with("hipdnn")).collect();
     let needed: Vec<&String> = interface.needed.iter().filter(|library| library.contains("hipdnn")).collect();
     if !hipdnn.is_empty() || !needed.is_empty() {
-        bail!("{} loads hipDNN at run time, and is linked with {hipdnn:?} of {needed:?}", program.display());
+        bail!("{} should load hipDNN at run time, but is linked with {hipdnn:?} of {needed:?}", program.display());
     }
     Ok(())
 }
@@ -108,7 +108,7 @@ fn is_linked(program: &Path) -> Result<()> {
         symbols::hipdnn_exports().into_iter().filter(|&symbol| !interface.undefined.contains(symbol)).collect();
     if !interface.needed.contains(LIBRARY) || !missing.is_empty() {
         let needed = &interface.needed;
-        bail!("{} is to be linked with {LIBRARY}; it needs {needed:?} and has no {missing:?}", program.display());
+        bail!("{} should be linked with {LIBRARY}, but needs {needed:?} and lacks {missing:?}", program.display());
     }
     Ok(())
 }

@@ -81,9 +81,9 @@ pub fn run(workspace: &Workspace) -> Result<()> {
     let (crates, edges) = manifest_graph(&shell::metadata(workspace.root())?);
     let faults = faults(&crates, &edges);
     if !faults.is_empty() {
-        bail!("the layer rule is broken\n  {}\n  help: the table is in xtask/src/layers.rs", faults.join("\n  "));
+        bail!("crates violate the layer rule\n  {}\n  help: the table is in xtask/src/layers.rs", faults.join("\n  "));
     }
-    output::say(format_args!("layers: {} crates, {} uses between them, all downwards", crates.len(), edges.len()));
+    output::say(format_args!("layers: {} crates, {} uses between them, all to lower layers", crates.len(), edges.len()));
     Ok(())
 }
 
@@ -108,7 +108,7 @@ fn faults(crates: &[String], edges: &[Edge]) -> Vec<String> {
     let table: BTreeMap<&str, LayerRule> =
         TABLE.into_iter().chain(TOOLS.map(|tool| (tool, LayerRule::Development))).collect();
     let unknown = crates.iter().filter(|name| !table.contains_key(name.as_str()));
-    let mut faults: Vec<String> = unknown.map(|name| format!("{name} is in no layer")).collect();
+    let mut faults: Vec<String> = unknown.map(|name| format!("{name} has no layer")).collect();
     for edge in edges {
         let (Some(&from), Some(&to)) = (table.get(edge.from.as_str()), table.get(edge.to.as_str())) else { continue };
         if let Err(reason) = allowed(edge, from, to) {
@@ -123,11 +123,11 @@ fn allowed(edge: &Edge, from: LayerRule, to: LayerRule) -> Result<(), String> {
         (LayerRule::Development, _) => Ok(()),
         (_, LayerRule::Development) if edge.dev => Ok(()),
         (_, LayerRule::Development) => Err("it is for development only".into()),
-        (LayerRule::Floor, _) => Err("the floor uses no crate of ours".into()),
+        (LayerRule::Floor, _) => Err("crates of the floor use no other crate of ours".into()),
         (_, LayerRule::Floor) => Ok(()),
         (LayerRule::User(may), _) if may.contains(&edge.to.as_str()) => Ok(()),
         (LayerRule::User(may), _) => Err(format!("it may use only {may:?}")),
-        (LayerRule::Layer(_), LayerRule::User(_)) => Err("nobody uses it".into()),
+        (LayerRule::Layer(_), LayerRule::User(_)) => Err("no crate may use it".into()),
         (LayerRule::Layer(from), LayerRule::Layer(to)) if to < from => Ok(()),
         (LayerRule::Layer(from), LayerRule::Layer(to)) => Err(format!("layer {to} is not below layer {from}")),
     }
@@ -165,12 +165,12 @@ mod tests {
         assert_eq!(faults_of(&[("hip", "umbrella", false)]), ["hip uses umbrella: layer 6 is not below layer 0"]);
         assert_eq!(faults_of(&[("graph", "ort-ep", false)]), ["graph uses ort-ep: layer 1 is not below layer 0"]);
         assert_eq!(faults_of(&[("graph", "ort-ep", true)]).len(), 1, "a dev-dependency is no way around it");
-        assert_eq!(faults_of(&[("dylib", "hip", false)]), ["dylib uses hip: the floor uses no crate of ours"]);
+        assert_eq!(faults_of(&[("dylib", "hip", false)]), ["dylib uses hip: crates of the floor use no other crate of ours"]);
     }
 
     #[test]
     fn refuses_users_below_and_development_crates_in_products() {
-        assert_eq!(faults_of(&[("umbrella", "cli", false)]), ["umbrella uses cli: nobody uses it"]);
+        assert_eq!(faults_of(&[("umbrella", "cli", false)]), ["umbrella uses cli: no crate may use it"]);
         assert_eq!(faults_of(&[("umbrella", "testkit", false)]), ["umbrella uses testkit: it is for development only"]);
         assert_eq!(
             faults_of(&[("textgen", "exec", false)]),
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn refuses_a_crate_that_is_in_no_layer() {
-        assert_eq!(faults(&["novelty".to_owned()], &[]), ["novelty is in no layer"]);
+        assert_eq!(faults(&["novelty".to_owned()], &[]), ["novelty has no layer"]);
     }
 
     #[test]

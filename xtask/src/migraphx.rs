@@ -61,7 +61,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     output::say(format_args!("in ONNX Runtime, on {name}"));
     Ok(match pytest::migraphx(context, &interpreter, &library)? {
         Outcome::Passed(note) => Outcome::Passed(format!("{name}: {note} in ONNX Runtime")),
-        Outcome::Skipped(reason) => Outcome::Passed(format!("{name}; nothing ran in ONNX Runtime ({reason})")),
+        Outcome::Skipped(reason) => Outcome::Passed(format!("{name}; ONNX Runtime tests skipped ({reason})")),
     })
 }
 
@@ -79,7 +79,7 @@ impl Migraphx {
     fn unpacked(workspace: &Workspace) -> Result<Self, String> {
         let folder = workspace.target().join("migraphx");
         Self::unpack(&folder).map_err(|error| {
-            output::say(format_args!("MIGraphX cannot be unpacked: {error:#}"));
+            output::say(format_args!("could not unpack MIGraphX: {error:#}"));
             error.to_string().lines().next().unwrap_or_default().to_owned()
         })
     }
@@ -132,7 +132,7 @@ impl Migraphx {
             let name = file.file_name().into_string().ok()?;
             name.strip_prefix("libmigraphx.so.")?.parse::<u32>().ok()
         });
-        let number = number.max().context("the packages hold no libmigraphx.so.<number>")?;
+        let number = number.max().context("the packages do not contain libmigraphx.so.<number>")?;
         let (major, minor, patch) = (number / 1_000_000, number / 1000 % 1000, number % 1000);
         Ok(format!("MIGraphX {major}.{minor}.{patch}, target ref"))
     }

@@ -51,7 +51,7 @@ pub fn run(workspace: &Workspace) -> Result<Python> {
         .collect::<Result<Vec<_>>>()?;
     for runtime in &runtimes {
         if let RuntimeSource::Unavailable(reason) = &runtime.source {
-            output::say(format_args!("onnxruntime {} left out: {reason}", runtime.version));
+            output::say(format_args!("onnxruntime {} skipped: {reason}", runtime.version));
         }
     }
     Ok(Python { interpreter, runtimes })
@@ -84,7 +84,7 @@ fn environment(workspace: &Workspace, folder: PathBuf, requirements: &str, modul
     if stamp.is_current() && shell::succeeds(&interpreter, &["-c", &format!("import {module}")]) {
         return Ok(interpreter);
     }
-    output::say(format_args!("making the Python environment in {}", workspace.relative(&folder)));
+    output::say(format_args!("creating the Python environment in {}", workspace.relative(&folder)));
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
@@ -105,8 +105,8 @@ fn environment(workspace: &Workspace, folder: PathBuf, requirements: &str, modul
     pip.args(["install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "--requirement"]);
     shell::capture(pip.arg(&requirements)).with_context(|| {
         format!(
-            "cannot install {} for Python {}\n  help: the index that pip uses must be reachable, and have wheels for \
-             this Python (3.11 to 3.13 are known to work); set PYTHON to choose another",
+            "cannot install {} for Python {}\n  help: pip's package index must be reachable and have wheels for \
+             this Python (3.11 to 3.13 work); set PYTHON to choose another interpreter",
             workspace.relative(&requirements),
             host.version
         )
@@ -160,7 +160,7 @@ pub fn node_tests(workspace: &Workspace, python: &Python) -> Result<PathBuf> {
     match unpacked(&python.interpreter, "onnx", ONNX_VERSION, folder)? {
         RuntimeSource::Folder(folder) => Ok(folder),
         RuntimeSource::Unavailable(reason) => bail!("onnx {ONNX_VERSION} is not available: {reason}"),
-        RuntimeSource::Environment => bail!("onnx {ONNX_VERSION} was not put into a folder of its own"),
+        RuntimeSource::Environment => bail!("onnx {ONNX_VERSION} has no separate folder"),
     }
 }
 
@@ -180,7 +180,7 @@ fn unpacked(interpreter: &Path, package: &str, version: &str, folder: PathBuf) -
     if stamp.is_current() {
         return Ok(RuntimeSource::Folder(folder));
     }
-    output::say(format_args!("fetching {package} {version}"));
+    output::say(format_args!("downloading {package} {version}"));
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
@@ -193,7 +193,7 @@ fn unpacked(interpreter: &Path, package: &str, version: &str, folder: PathBuf) -
             Ok(RuntimeSource::Folder(folder))
         }
         Err(error) if error.to_string().contains("No matching distribution found") => {
-            Ok(RuntimeSource::Unavailable(format!("pip finds no wheel for {}", tag.trim())))
+            Ok(RuntimeSource::Unavailable(format!("pip found no wheel for {}", tag.trim())))
         }
         Err(error) => Err(error),
     }

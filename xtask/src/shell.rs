@@ -88,13 +88,14 @@ fn read<T>(command: &mut Command, reader: impl FnOnce(ChildStdout) -> io::Result
     let line = line_of(command);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.with_context(|| format!("cannot start `{line}`"))?;
-    let (stdout, stderr) = child.stdout.take().zip(child.stderr.take()).context("a child has no streams")?;
+    let (stdout, stderr) =
+        child.stdout.take().zip(child.stderr.take()).context("a child process has no output streams")?;
     let to = Output::here();
     let (said, errors) = thread::scope(|scope| {
         let errors = scope.spawn(|| pass_on(stderr, &to, &mut io::stderr()));
         (reader(stdout), errors.join().unwrap_or_else(|_| Ok(Tail::new())))
     });
-    let unread = || format!("cannot pass on what `{line}` prints");
+    let unread = || format!("cannot forward the output of `{line}`");
     let status = child.wait().with_context(|| format!("cannot wait for `{line}`"))?;
     Ok((said.with_context(unread)?, errors.with_context(unread)?, status))
 }

@@ -207,7 +207,7 @@ pub fn run_build(build: &mut Command, backends: &Backends, root: PathBuf) -> Res
     let stage = Stage { root, backends: backends.clone() };
     stage.fill(|product| {
         artifact(&messages, product)
-            .with_context(|| format!("cargo built no {} of package {}", product.kind, product.package))
+            .with_context(|| format!("cargo did not build {} of package {}", product.kind, product.package))
     })?;
     Ok(stage)
 }
@@ -221,7 +221,7 @@ pub fn stand_in(workspace: &Workspace) -> Result<PathBuf> {
     let mut build = shell::cargo(workspace.root());
     build.args(["build", "--package", product.package]);
     let messages = shell::capture_stdout(with_products(&mut build, &Backends::all()))?;
-    let built = artifact(&messages, &product).context("cargo built no stand-in for MIGraphX")?;
+    let built = artifact(&messages, &product).context("cargo did not build the stand-in for MIGraphX")?;
     let file = workspace.target().join("migraphx-standin").join("libmigraphx_c.so.3");
     copy_atomically(&built, &file)?;
     Ok(file)
@@ -238,7 +238,7 @@ pub fn simulating(workspace: &Workspace) -> Result<Stage> {
     let mut build = shell::cargo(workspace.root());
     build.args(["build", "--features", "backend-hip/simulate"]);
     let messages = shell::capture_stdout(with_products(&mut build, &Backends::all()))?;
-    let built = artifact(&messages, &product).context("cargo built no backend with the simulator")?;
+    let built = artifact(&messages, &product).context("cargo did not build the backend with the simulator")?;
     copy_atomically(&built, &stage.backend())?;
     Ok(stage)
 }

@@ -34,7 +34,7 @@ impl Report {
     /// # Errors
     /// When it is not in the script's format.
     pub fn of(json: &str) -> Result<Self> {
-        let rows: Vec<Value> = serde_json::from_str(json).context("the report of the node tests is not a JSON list")?;
+        let rows: Vec<Value> = serde_json::from_str(json).context("the node tests' report is not a JSON list")?;
         let mut operators = BTreeMap::<_, Counts>::new();
         for row in &rows {
             let text = |key: &str| row[key].as_str().with_context(|| format!("a node test has no {key}"));

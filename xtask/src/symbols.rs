@@ -66,7 +66,7 @@ pub fn run(stage: &Stage) -> Result<()> {
         output::say(format_args!("{file}: {} exports, needs {}", interface.exports.len(), listed(&interface.needed)));
     }
     if !faults.is_empty() {
-        bail!("a library exports or needs what it should not\n  {}", faults.join("\n  "));
+        bail!("a library has unexpected exports or dependencies\n  {}", faults.join("\n  "));
     }
     Ok(())
 }
@@ -86,7 +86,7 @@ impl Interface {
         let run_time = |symbol: &&String| RUN_TIME_PREFIXES.iter().any(|prefix| symbol.starts_with(prefix));
         faults.extend(self.undefined.iter().filter(run_time).map(|symbol| format!("{symbol} is undefined")));
         let foreign = self.needed.iter().filter(|library| !SYSTEM_LIBRARIES.contains(&library.as_str()));
-        faults.extend(foreign.map(|library| format!("{library} is needed")));
+        faults.extend(foreign.map(|library| format!("{library} is an unexpected dependency")));
         if let Some(wanted) = exports {
             let wanted: BTreeSet<String> = wanted.iter().map(|&symbol| symbol.to_owned()).collect();
             faults.extend(self.exports.difference(&wanted).map(|symbol| format!("{symbol} is exported")));
@@ -189,7 +189,7 @@ mod tests {
             "hipMalloc is undefined",
             "cuInit is undefined",
             "OrtGetApiBase is undefined",
-            "libamdhip64.so.7 is needed",
+            "libamdhip64.so.7 is an unexpected dependency",
             "rust_eh_personality is exported",
             "ReleaseEpFactory is not exported",
         ] {

@@ -160,7 +160,7 @@ fn steps() -> Vec<Step> {
             let documented = ["doc", "--workspace", "--no-deps", "--quiet", "--document-private-items"];
             cargo(context, &documented, &[("RUSTDOCFLAGS", "-D warnings")])
         }),
-        Step::new("symbols", "exports and needs of the libraries", 5, |context| {
+        Step::new("symbols", "exports and dependencies of the libraries", 5, |context| {
             symbols::run(context.stage()?).map(|()| Outcome::Passed(String::new()))
         }),
     ];
@@ -169,23 +169,23 @@ fn steps() -> Vec<Step> {
             pytest::integration(context, version)
         })
     }));
-    steps.push(Step::new("conformance", "ONNX's node tests with the hip backend in front", 30, |context| {
+    steps.push(Step::new("conformance", "ONNX's node tests with the hip backend preferred", 30, |context| {
         let table = conformance::Table::CheckCount;
         conformance::run(context.workspace, context.python()?, context.stage()?, &[], table).map(Outcome::Passed)
     }));
     steps.push(Step::new("random-graphs", "random graphs against the CPU provider", 10, engine::random_graphs_step));
     steps.push(Step::new("corrupt", "corrupted models and inputs end in a readable error", 60, engine::corrupt_step));
-    steps.push(Step::new("shapes", "one session fed with many shapes", 5, engine::shapes_step));
-    steps.push(Step::new("models", "real models against their recorded answers", 40, |context| {
+    steps.push(Step::new("shapes", "one session runs with many shapes", 5, engine::shapes_step));
+    steps.push(Step::new("models", "real models against recorded results", 40, |context| {
         engine::models(context.workspace, context.python()?, context.stage()?, &[], false)
     }));
     steps.push(
-        Step::new("hipdnn-ops", "the engine's operator tests with their steps offered to hipDNN", 60, |context| {
+        Step::new("hipdnn-ops", "the engine's operator tests, offered to hipDNN", 60, |context| {
             simulator::operators_by_hipdnn(context)
         })
         .free(),
     );
-    steps.push(Step::new("hipdnn-models", "real models with their convolutions by hipDNN", 5, engine::hipdnn_step));
+    steps.push(Step::new("hipdnn-models", "real models with convolutions on hipDNN", 5, engine::hipdnn_step));
     steps.push(Step::new("third-party", "OpenVINO's plugin from PyPI as a backend of the umbrella", 20, |context| {
         third_party::run(context.workspace, context.python()?, context.stage()?)
     }));
@@ -197,16 +197,16 @@ fn steps() -> Vec<Step> {
     ));
     steps.push(Step::new(
         "hostile",
-        "hostile model folders: nothing loaded, nothing written, every end a sentence",
+        "hostile model folders: nothing is loaded or written, every error is readable",
         160,
         pytest::hostile,
     ));
     steps.push(Step::new("docs", "generated pages, links and the summary of the book", 5, docs::step));
     steps.push(Step::new("wheel", "the Python package in empty environments", 60, wheel::step));
-    steps.push(Step::new("backends", "staged and packed without hip, and with the umbrella alone", 30, backends::step));
+    steps.push(Step::new("backends", "staging and packaging without hip, and with only the umbrella", 30, backends::step));
     steps.push(Step::new(
         "legacy",
-        "text generation in an ONNX Runtime with AMD's own provider inside",
+        "text generation in an ONNX Runtime with AMD's built-in provider",
         10,
         |context| third_party::legacy(context.workspace, context.python()?, context.stage()?),
     ));
@@ -217,7 +217,7 @@ fn steps() -> Vec<Step> {
         .free(),
     );
     steps.push(
-        Step::new("kernel-set", "kernels compiled beforehand are found without a compiler", 120, |context| {
+        Step::new("kernel-set", "precompiled kernels are found without a compiler", 120, |context| {
             kernels::set::check(context.workspace, &simulator::TARGETS[1..])
         })
         .free(),
@@ -239,7 +239,7 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("rocm-sessions", "sessions on Debian's HIP runtimes, without a GPU", 10, rocm::sessions));
     steps.push(Step::new(
         "hipdnn-link",
-        "a crate outside of the workspace that loads hipDNN, links it, and does both",
+        "a crate outside the workspace that loads hipDNN, links it, or does both",
         60,
         hipdnn_link::run,
     ));
@@ -249,7 +249,7 @@ fn steps() -> Vec<Step> {
     steps.push(
         Step::new("fuzz", "a short run of every fuzz target", 240, |context| fuzz::run(context.workspace)).free(),
     );
-    steps.push(Step::new("coverage", "lines of the shipped crates that tests run", 1800, coverage::step).long());
+    steps.push(Step::new("coverage", "line coverage of the shipped crates", 1800, coverage::step).long());
     steps.push(Step::new("deny", "licences, advisories, duplicates", 30, deny));
     steps
 }
@@ -282,7 +282,7 @@ struct Row {
 pub fn run(workspace: &Workspace, only: &[String], is_whole: bool) -> Result<()> {
     let steps: Vec<Step> = steps().into_iter().filter(|step| step.is_selected(only, is_whole)).collect();
     if steps.is_empty() {
-        bail!("no step is called {}\n  help: cargo xtask test --list", only.join(" or "));
+        bail!("unknown step {}\n  help: cargo xtask test --list", only.join(" or "));
     }
     let context = Context::new(workspace, is_whole);
     let (free, ordered): (Vec<_>, Vec<_>) = steps.iter().enumerate().partition(|(_, step)| step.is_free);
@@ -385,7 +385,7 @@ fn deny(context: &Context<'_>) -> Result<Outcome> {
     match shell::capture(advisories.args(["deny", "check", "advisories"])) {
         Ok(_) => Ok(Outcome::Passed(String::new())),
         Err(error) if error.to_string().contains("failed to fetch advisory database") => {
-            Ok(Outcome::Passed("advisories not checked: their database cannot be fetched here".into()))
+            Ok(Outcome::Passed("advisories not checked: could not download their database".into()))
         }
         Err(error) => Err(error),
     }
@@ -418,7 +418,7 @@ mod tests {
         let rows = [
             ("one", Ok(Outcome::Passed("12 tests".into()))),
             ("two", Ok(Outcome::Skipped("no valgrind".into()))),
-            ("three", Err(anyhow::anyhow!("it broke\n  help: mend it"))),
+            ("three", Err(anyhow::anyhow!("it broke\n  help: repair it"))),
         ];
         let (elapsed, budget) = (Duration::from_millis(1240), Duration::from_secs(77));
         let rows = rows.map(|(name, outcome)| Row { name: name.into(), outcome, elapsed, budget });
@@ -426,7 +426,7 @@ mod tests {
         for wanted in ["12 tests", "1.2", "77", "SKIPPED", "no valgrind", "FAILED", "it broke"] {
             assert!(text.contains(wanted), "{wanted} is not in\n{text}");
         }
-        assert!(!text.contains("mend it"));
+        assert!(!text.contains("repair it"));
     }
     #[test]
     fn steps_past_twice_their_budget_are_named() {

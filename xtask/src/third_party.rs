@@ -21,13 +21,13 @@ const LIBRARY: &str = "onnxruntime_ep_openvino/libonnxruntime_providers_openvino
 /// When a result is wrong. A plugin that is not available here is a skip.
 pub fn run(workspace: &Workspace, python: &Python, stage: &Stage) -> Result<Outcome> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        return Ok(Outcome::Skipped("the plugin is fetched for Linux x86-64 only".into()));
+        return Ok(Outcome::Skipped("the plugin is available only for Linux x86-64".into()));
     }
     let folder = match setup::third_party(workspace, python, PACKAGE, VERSION) {
         Ok(RuntimeSource::Folder(folder)) => folder,
         Ok(RuntimeSource::Unavailable(reason)) => return Ok(Outcome::Skipped(reason)),
-        Ok(RuntimeSource::Environment) => return Ok(Outcome::Skipped(format!("{PACKAGE} is in no folder"))),
-        Err(error) => return Ok(Outcome::Skipped(format!("{PACKAGE} cannot be fetched: {error}"))),
+        Ok(RuntimeSource::Environment) => return Ok(Outcome::Skipped(format!("{PACKAGE} has no separate folder"))),
+        Err(error) => return Ok(Outcome::Skipped(format!("could not download {PACKAGE}: {error}"))),
     };
     let mut versions = Vec::new();
     for runtime in &python.runtimes {
@@ -57,8 +57,8 @@ pub fn legacy(workspace: &Workspace, python: &Python, stage: &Stage) -> Result<O
     let folder = match setup::third_party(workspace, python, package, version) {
         Ok(RuntimeSource::Folder(folder)) => folder,
         Ok(RuntimeSource::Unavailable(reason)) => return Ok(Outcome::Skipped(reason)),
-        Ok(RuntimeSource::Environment) => return Ok(Outcome::Skipped(format!("{package} is in no folder"))),
-        Err(error) => return Ok(Outcome::Skipped(format!("{package} cannot be fetched: {error}"))),
+        Ok(RuntimeSource::Environment) => return Ok(Outcome::Skipped(format!("{package} has no separate folder"))),
+        Err(error) => return Ok(Outcome::Skipped(format!("could not download {package}: {error}"))),
     };
     let mut maker = shell::user_program(&python.interpreter);
     maker.current_dir(workspace.root()).args(["tests/tiny_models.py", "nano-fp32"]).env_remove("PYTHONPATH");

@@ -43,7 +43,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     shell::run(&mut valgrind)?;
     let report = fs::read_to_string(&report).with_context(|| format!("cannot read {}", report.display()))?;
     if !report.contains("</valgrindoutput>") {
-        bail!("valgrind's report is cut short: the program did not end normally");
+        bail!("valgrind's report is truncated: the program did not exit normally");
     }
     let records = records(&report);
     let ours: Vec<&Record> = records.iter().filter(|record| record.is_ours()).collect();
@@ -54,7 +54,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     if !ours.is_empty() {
         bail!("valgrind reports {} errors ({} distinct) with frames in our libraries", ours.len(), distinct.len());
     }
-    Ok(Outcome::Passed(format!("3 cycles, {} records, none of them ours", records.len())))
+    Ok(Outcome::Passed(format!("3 cycles, {} records, none in our libraries", records.len())))
 }
 
 fn install() -> Result<(), String> {
@@ -63,7 +63,7 @@ fn install() -> Result<(), String> {
     }
     let root = shell::capture(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
     if !root || !shell::succeeds("apt-get", &["--version"]) {
-        return Err("valgrind is not installed, and cannot be without root and apt-get".into());
+        return Err("valgrind is not installed, and installing it needs root and apt-get".into());
     }
     output::say(format_args!("installing valgrind with apt-get"));
     let mut apt = Command::new("sh");

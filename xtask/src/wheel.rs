@@ -21,7 +21,7 @@ pub fn pack(workspace: &Workspace, interpreter: &Path, stage: &Stage, folder: &P
     let mut files = stage.libraries();
     files.push(stage.command());
     let glibc = files.iter().map(|file| Ok(symbols::read(file)?.glibc)).collect::<Result<Vec<_>>>()?;
-    let Some((major, minor)) = glibc.into_iter().max().flatten() else { bail!("nothing that is staged needs glibc") };
+    let Some((major, minor)) = glibc.into_iter().max().flatten() else { bail!("no staged file needs glibc") };
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }

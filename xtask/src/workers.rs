@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 /// Runs all jobs, as many at a time as there are processors; results are in the order of the jobs.
 ///
 /// # Errors
-/// When a thread ended early.
+/// When a worker thread panicked.
 pub fn on_all_processors<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Result<Vec<R>> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
@@ -25,7 +25,7 @@ pub fn on_all_processors<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + 
             });
         }
     });
-    let mut done = done.into_inner().ok().context("a thread ended early")?;
+    let mut done = done.into_inner().ok().context("a worker thread panicked")?;
     done.sort_by_key(|&(number, _)| number);
     Ok(done.into_iter().map(|(_, made)| made).collect())
 }

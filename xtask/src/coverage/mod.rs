@@ -24,8 +24,8 @@ const FLOOR: f64 = 80.0;
 
 /// Crates with a lower minimum, and why tests cannot run their other lines.
 const EXCEPTIONS: [(&str, f64, &str); 2] = [
-    ("hip", 70.0, "hipBLASLt, hiprtc and modules are there only with the libraries of a GPU"),
-    ("hipdnn-cudnn", 60.0, "most of what it hands to cuDNN is made only where there is a cuDNN"),
+    ("hip", 70.0, "hipBLASLt, hiprtc and modules need a GPU's libraries"),
+    ("hipdnn-cudnn", 60.0, "most of its code for cuDNN runs only with cuDNN"),
 ];
 
 fn floor(name: &str) -> f64 {
@@ -132,7 +132,7 @@ fn judge(crates: &[Lines], notes: &[String]) -> Result<String> {
     let lowest = lowest.context("there are no shipped crates")?;
     let total = Lines::total(crates);
     let mut note = format!(
-        "{:.1} % of {} lines, least {} with {:.1} %",
+        "{:.1} % of {} lines; lowest {} with {:.1} %",
         total.percent(),
         total.lines,
         lowest.name,
@@ -153,8 +153,8 @@ fn check_limits(crates: &[Lines]) -> Result<()> {
         .collect();
     if !below.is_empty() {
         bail!(
-            "tests run too few lines of {}\n  help: write tests for what they do not run; `cargo llvm-cov \
-             report --html` shows it after `source <(cargo llvm-cov show-env --sh)` with CARGO_TARGET_DIR=target/coverage",
+            "coverage is too low: {}\n  help: write tests for the uncovered lines; `cargo llvm-cov \
+             report --html` shows them after `source <(cargo llvm-cov show-env --sh)` with CARGO_TARGET_DIR=target/coverage",
             below.join(", ")
         );
     }
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_crate_below_the_floor_is_named() {
         let error = check_limits(&crates()).unwrap_err().to_string();
-        assert!(error.starts_with("tests run too few lines of bad (79.0 %, floor 80 %)\n  help: "), "{error}");
+        assert!(error.starts_with("coverage is too low: bad (79.0 %, floor 80 %)\n  help: "), "{error}");
         check_limits(&[Lines { name: "edge".into(), lines: 10, covered: 8 }]).unwrap();
     }
 

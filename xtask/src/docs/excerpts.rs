@@ -22,7 +22,7 @@ pub fn faults(workspace: &Workspace, pages: &BTreeSet<PathBuf>) -> Result<Vec<St
         for Excerpt { line, file, code } in excerpts(&text) {
             let source = fs::read_to_string(workspace.path(&file)).unwrap_or_default();
             if code.is_empty() || !(source.contains(&code) || commented(&source).contains(&code)) {
-                faults.push(format!("{}:{line}: this is not in {file}", workspace.relative(page)));
+                faults.push(format!("{}:{line}: this excerpt is not in {file}", workspace.relative(page)));
             }
         }
     }

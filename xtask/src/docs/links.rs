@@ -22,9 +22,9 @@ pub fn faults(workspace: &Workspace, pages: &BTreeSet<PathBuf>) -> Result<Vec<St
         let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
         for (line, target) in targets(&text) {
             if !leads_somewhere(page, &text, &target) {
-                faults.push(format!("{}:{line}: {target} leads nowhere", workspace.relative(page)));
+                faults.push(format!("{}:{line}: broken link {target}", workspace.relative(page)));
             } else if pages.contains(page) && leaves(page, &workspace.path("docs"), &target) {
-                faults.push(format!("{}:{line}: {target} leads out of the book", workspace.relative(page)));
+                faults.push(format!("{}:{line}: link {target} leaves the book", workspace.relative(page)));
             }
         }
     }

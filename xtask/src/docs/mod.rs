@@ -98,7 +98,7 @@ fn check(workspace: &Workspace) -> Result<usize> {
     faults.extend(names::faults(workspace)?);
     if !faults.is_empty() {
         bail!(
-            "the documentation has faults\n  {}\n  help: cargo xtask docs writes what is generated",
+            "the documentation has errors\n  {}\n  help: cargo xtask docs rewrites the generated parts",
             faults.join("\n  ")
         );
     }

@@ -40,7 +40,7 @@ struct Promise {
 /// When the rows or the page cannot be read.
 pub fn page(workspace: &Workspace) -> Result<String> {
     let page = fs::read_to_string(workspace.path(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
-    let Some((by_hand, _)) = page.split_once(MARKER) else { bail!("{PAGE} has lost its line {MARKER:?}") };
+    let Some((by_hand, _)) = page.split_once(MARKER) else { bail!("{PAGE} lacks the line {MARKER:?}") };
     Ok(format!("{by_hand}{MARKER}{}", tables(&read(workspace)?)))
 }
 
@@ -55,7 +55,7 @@ pub fn faults(workspace: &Workspace) -> Result<Vec<String>> {
     for promise in systems.iter().flat_map(|system| &system.promises) {
         let mut fault = |what: String| faults.push(format!("{ROWS}: \"{}\": {what}", promise.says));
         if promise.places.is_empty() || promise.tests.is_empty() {
-            fault("it names no place or no test".to_owned());
+            fault("it needs at least one place and one test".to_owned());
         }
         for place in promise.places.iter().filter(|place| !workspace.path(place).exists()) {
             fault(format!("there is no {place}"));
@@ -84,7 +84,7 @@ fn defines(text: &str, function: &str) -> bool {
 
 fn read(workspace: &Workspace) -> Result<Vec<System>> {
     let text = fs::read_to_string(workspace.path(ROWS)).with_context(|| format!("cannot read {ROWS}"))?;
-    let document: Value = serde_json::from_str(&text).with_context(|| format!("{ROWS} is no JSON"))?;
+    let document: Value = serde_json::from_str(&text).with_context(|| format!("{ROWS} is not valid JSON"))?;
     let systems = document["systems"].as_array().with_context(|| format!("{ROWS} has no systems"))?;
     systems.iter().map(system).collect()
 }
@@ -105,12 +105,12 @@ fn promise(value: &Value) -> Result<Promise> {
 }
 
 fn text(value: &Value, key: &str) -> Result<String> {
-    value[key].as_str().map(str::to_owned).with_context(|| format!("{ROWS}: \"{key}\" is no text in {value}"))
+    value[key].as_str().map(str::to_owned).with_context(|| format!("{ROWS}: \"{key}\" is not a string in {value}"))
 }
 
 fn texts(value: &Value, key: &str) -> Result<Vec<String>> {
     let all = value[key].as_array().into_iter().flatten().map(|one| one.as_str().map(str::to_owned));
-    all.collect::<Option<_>>().with_context(|| format!("{ROWS}: \"{key}\" is no list of texts in {value}"))
+    all.collect::<Option<_>>().with_context(|| format!("{ROWS}: \"{key}\" is not a list of strings in {value}"))
 }
 
 fn tables(systems: &[System]) -> String {

@@ -96,7 +96,7 @@ fn update(page: &str, sizes: &BTreeMap<&str, Size>) -> Result<(String, BTreeMap<
         };
         let want = layer_cell(key)?;
         if layer != want {
-            bail!("{PAGE} has {key} in layer {layer:?}, and xtask/src/layers.rs in {want:?}");
+            bail!("{PAGE} has {key} in layer {layer:?}, but xtask/src/layers.rs has it in {want:?}");
         }
         let shown = Size { sources: keep_or_round(lines, size.sources), tests: keep_or_round(tests, size.tests) };
         recorded.insert(key.to_owned(), shown);
@@ -112,7 +112,7 @@ fn update(page: &str, sizes: &BTreeMap<&str, Size>) -> Result<(String, BTreeMap<
 
 fn layer_cell(name: &str) -> Result<String> {
     let place = layers::TABLE.iter().find(|(known, _)| *known == name).map(|(_, place)| *place);
-    Ok(match place.with_context(|| format!("{name} is in no layer"))? {
+    Ok(match place.with_context(|| format!("{name} has no layer"))? {
         LayerRule::Layer(layer) => layer.to_string(),
         LayerRule::Floor => "floor".to_owned(),
         LayerRule::User(_) => "user".to_owned(),

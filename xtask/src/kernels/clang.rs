@@ -116,7 +116,7 @@ fn unpack(workspace: &Workspace) -> Result<[Vec<String>; 2]> {
     let loader = debian::Userland::of(&folder).loader(&folders)?;
     let program = |name: &str| -> Result<Vec<String>> {
         let binary = folder.join("root/usr/lib/llvm-19/bin").join(name);
-        let binary = binary.to_str().context("the folder's name is no text")?.to_owned();
+        let binary = binary.to_str().context("the folder's name is not valid UTF-8")?.to_owned();
         Ok([&loader[..], &[binary]].concat())
     };
     Ok([program("clang")?, program("lld")?])

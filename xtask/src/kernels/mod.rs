@@ -77,7 +77,7 @@ pub fn run(workspace: &Workspace, list: List) -> Result<Outcome> {
         faults.extend(found.into_iter().map(|fault| format!("{} on {}: {fault}", launch.label, launch.target)));
     }
     if !faults.is_empty() {
-        bail!("kernels are beyond their budget\n  {}", faults.join("\n  "));
+        bail!("kernels exceed their budget\n  {}", faults.join("\n  "));
     }
     let mut found = ResourceTable::new(clang.version());
     for (launch, usage) in launches.iter().zip(&usages) {
@@ -117,12 +117,12 @@ fn catalogue(workspace: &Workspace, folder: &str, targets: &[impl AsRef<OsStr>])
         fs::remove_dir_all(&folder)?;
     }
     shell::run(Command::new(built::example(workspace, "kernels", "catalogue")?).arg(&folder).args(targets))?;
-    let list = fs::read_to_string(folder.join("list.tsv")).context("the catalogue wrote no list")?;
+    let list = fs::read_to_string(folder.join("list.tsv")).context("the catalogue printed no list")?;
     list.lines()
         .map(|line| {
             let fields: Vec<&str> = line.split('\t').collect();
             let [target, label, file, kernel, args_bytes, threads, dynamic_lds] = fields[..] else {
-                bail!("the catalogue wrote {line:?}");
+                bail!("unexpected line from the catalogue: {line:?}");
             };
             let (target, label, kernel) = (target.to_owned(), label.to_owned(), kernel.to_owned());
             let (args_bytes, threads, dynamic_lds) = (args_bytes.parse()?, threads.parse()?, dynamic_lds.parse()?);
@@ -144,7 +144,7 @@ fn compile(clang: &Clang, launches: &[Launch]) -> Result<Vec<Usage>> {
         .iter()
         .map(|launch| {
             let (label, target) = (&launch.label, &launch.target);
-            let made = done.get(&(&launch.file, &*launch.target)).context("a text was not compiled")?;
+            let made = done.get(&(&launch.file, &*launch.target)).context("a kernel source was not compiled")?;
             let usages =
                 made.as_ref().map_err(|error| anyhow::anyhow!("{label} does not compile for {target}: {error:#}"))?;
             let usage = usages.get(&launch.kernel);

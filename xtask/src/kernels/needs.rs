@@ -99,7 +99,7 @@ impl ResourceTable {
     fn parse(text: &str) -> Result<Self> {
         let mut lines = text.lines();
         let compiler =
-            lines.next().and_then(|line| line.strip_prefix("# ")).context("the first line names no compiler")?;
+            lines.next().and_then(|line| line.strip_prefix("# ")).context("the first line does not name a compiler")?;
         let mut needs = Self::new(compiler);
         for line in lines.skip(1) {
             let [step, kernel, target, registers, lds_bytes, waves] = line.split(',').collect::<Vec<_>>()[..] else {

@@ -22,7 +22,7 @@ const TARGET: &str = "sm_90";
 pub fn run(context: &Context<'_>) -> Result<Outcome> {
     let folder = match setup::third_party(context.workspace, context.python()?, PACKAGE, VERSION)? {
         RuntimeSource::Folder(folder) => folder,
-        _ => return Ok(Outcome::Skipped(format!("pip finds no {PACKAGE} {VERSION} for this machine"))),
+        _ => return Ok(Outcome::Skipped(format!("pip found no {PACKAGE} {VERSION} for this machine"))),
     };
     let mut test = Command::new(built::test(context.workspace, "kernels", "compilers")?);
     test.env("AMDGPU_EP_CUDA_LIBRARY_PATH", library_folder(folder)?).env("AMDGPU_EP_TEST_KERNELS_NVIDIA", TARGET);
@@ -44,5 +44,5 @@ fn library_folder(top: PathBuf) -> Result<PathBuf> {
             }
         }
     }
-    None.with_context(|| format!("{} holds no libnvrtc.so", top.display()))
+    None.with_context(|| format!("{} does not contain libnvrtc.so", top.display()))
 }

@@ -56,7 +56,7 @@ pub fn run(workspace: &Workspace, targets: &[String], texts: Option<&Path>, out:
         }
     }
     if !faults.is_empty() {
-        bail!("{} texts do not compile\n  {}", faults.len(), faults.join("\n  "));
+        bail!("{} kernel sources do not compile\n  {}", faults.len(), faults.join("\n  "));
     }
     let file = work.join("list.tsv");
     fs::write(&file, list)?;
@@ -65,7 +65,7 @@ pub fn run(workspace: &Workspace, targets: &[String], texts: Option<&Path>, out:
     let bytes: u64 =
         fs::read_dir(out)?.flatten().filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum();
     let (count, shown) = (jobs.len(), out.display());
-    Ok(Outcome::Passed(format!("{count} kernels, {} KiB in {shown}, by {}", bytes / 1024, clang.version())))
+    Ok(Outcome::Passed(format!("{count} kernels, {} KiB in {shown}, compiled by {}", bytes / 1024, clang.version())))
 }
 
 /// Makes a set, and looks up every kernel in it as a session without a compiler does.

@@ -84,7 +84,7 @@ impl Usage {
         let lds = self.lds_bytes + dynamic_lds;
         check(lds > LDS_LIMIT, format!("{lds} bytes of LDS, more than {LDS_LIMIT}"));
         let (found, wanted) = (self.args_bytes, args_bytes);
-        check(found != wanted, format!("the launcher gives {wanted} bytes of arguments, the kernel takes {found}"));
+        check(found != wanted, format!("the launcher passes {wanted} bytes of arguments, the kernel expects {found}"));
         let bound = self.max_threads;
         check(bound != threads, format!("launched with {threads} threads, compiled for {bound}"));
         faults
