@@ -149,4 +149,4 @@ def test_without_the_package_an_error_is_logged_before_the_crash(monkeypatch, tm
     lines = [line for line in OPEN_CODE.splitlines() if "amdgpu_ep" not in line]
     code = "\n".join([*lines, "og.Model(config)", "import os; os._exit(0)"])
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert "delete all generators before you make another model" in done.stderr, done
+    assert "delete all generators before you create another model" in done.stderr, done

@@ -15,7 +15,7 @@ impl Calls {
         match OpenOptions::new().create(true).append(true).open(file) {
             Ok(file) => Some(Self(Mutex::new(file))),
             Err(error) => {
-                eprintln!("hip-host: calls are not recorded in {}: {error}", file.display());
+                eprintln!("hip-host: could not record calls in {}: {error}", file.display());
                 None
             }
         }

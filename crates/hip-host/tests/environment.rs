@@ -1,5 +1,5 @@
 //! Tests that need their own process: the environment at the first call, and exiting with pending work.
-#![allow(clippy::expect_used, reason = "helpers of tests are tests")]
+#![allow(clippy::expect_used, reason = "test helpers may panic")]
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
 //! The library as a loader sees it: by file and by symbol.
-#![allow(clippy::expect_used, reason = "helpers of tests are tests")]
+#![allow(clippy::expect_used, reason = "test helpers may panic")]
 
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;

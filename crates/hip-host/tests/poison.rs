@@ -1,5 +1,5 @@
 //! Poison mode shows missing writes and overruns. One test only, because corruption lasts for the life of the process.
-#![allow(clippy::expect_used, reason = "helpers of tests are tests")]
+#![allow(clippy::expect_used, reason = "test helpers may panic")]
 
 mod common;
 
@@ -35,6 +35,6 @@ fn fresh_memory_is_poisoned_and_an_overrun_fails_every_later_call() {
     assert_eq!(hipStreamSynchronize(stream.0), 719);
     assert_eq!(hipDeviceSynchronize(), 719);
     ok(hipStreamDestroy(stream.0));
-    assert_eq!(hipFree(healthy.at), 719, "freed all the same");
+    assert_eq!(hipFree(healthy.at), 719, "freed anyway");
     assert_eq!(hipFree(healthy.at), 1);
 }

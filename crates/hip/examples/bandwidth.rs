@@ -124,7 +124,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         return Err(driver.no_device_reason().unwrap_or_default().into());
     };
     println!("{} ({}), {} driver {}", device.info().name, device.info().arch, driver.kind(), driver.version_text());
-    println!("median of {} rounds, safe and raw calls in turn; GB/s = 10^9 bytes a second\n", options.rounds);
+    println!("median of {} rounds, alternating safe and raw calls; GB/s = 10^9 bytes per second\n", options.rounds);
     let largest = options.max_mib * MIB;
     let mut buffers = Buffers {
         near: device.alloc(largest)?,

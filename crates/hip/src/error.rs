@@ -138,7 +138,7 @@ pub enum HipError {
         wanted: String,
     },
     /// An argument was rejected before the driver saw it.
-    #[error("{call} refused: {reason}")]
+    #[error("{call} rejected: {reason}")]
     Invalid {
         /// The HIP name of the call that was not made.
         call: &'static str,
@@ -210,7 +210,7 @@ pub enum RtcError {
     },
     /// The compiler would terminate the process if it were given this target.
     #[error(
-        "{target} is not a target that the run-time compiler of HIP {version} knows\n  \
+        "the run-time compiler of HIP {version} does not support the target {target}\n  \
          help: install ROCm 6 or newer"
     )]
     UnknownTarget {
@@ -258,7 +258,7 @@ mod tests {
             (HipError::Unsupported { driver, symbol: "hipMallocAsync" }, ErrorKind::Unsupported),
             (HipError::OutOfBounds { offset: 0, bytes: 2, capacity: 1 }, ErrorKind::Bug),
             (foreign, ErrorKind::Bug),
-            (HipError::Invalid { call: "hipModuleLoadData", reason: "cut short".into() }, ErrorKind::Bug),
+            (HipError::Invalid { call: "hipModuleLoadData", reason: "truncated".into() }, ErrorKind::Bug),
             (LoadError::NotOffered { driver, what: "BLAS" }.into(), ErrorKind::Device),
         ] {
             assert_eq!(error.kind(), want, "{error:?}");

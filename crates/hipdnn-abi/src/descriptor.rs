@@ -48,7 +48,7 @@ impl std::fmt::Debug for Descriptor {
 impl Descriptor {
     /// Creates a descriptor.
     pub(crate) fn new(kind: D) -> Outcome<Self> {
-        let known = kind_of(kind).ok_or_else(|| Fault::unsupported(format!("{kind} can't be created")))?;
+        let known = kind_of(kind).ok_or_else(|| Fault::unsupported(format!("{kind} cannot be created")))?;
         Ok(Self { kind: known, state: Mutex::default() })
     }
 
@@ -135,7 +135,7 @@ impl Descriptor {
             Value::Bytes(bytes) if row.name == A::TENSOR_VALUE_EXT => {
                 let bits = self.number(A::TENSOR_DATA_TYPE).and_then(|code| hipdnn::sys::DataType(code).bits());
                 if bits.map(|bits| bits / 8) != Some(bytes.len()) {
-                    return refuse(Status::BAD_PARAM, "a value must be one element of the type that was set before");
+                    return refuse(Status::BAD_PARAM, "a value must be one element of the type set before");
                 }
             }
             Value::I32s(modes) if row.name == A::ENGINEHEUR_MODE && modes != &[0] => {

@@ -20,12 +20,12 @@ pub fn finalize(descriptor: &Arc<Descriptor>, library: &dyn Implementation) -> O
         D::OPERATIONGRAPH_DESCRIPTOR => finalize_graph(descriptor, library).map(Finalized::Graph),
         D::ENGINE_DESCRIPTOR => match engine_of(descriptor) {
             Ok(_) => Ok(Finalized::Nothing),
-            Err(_) => Err(Fault::bad("EngineDescriptor::finalize() failed: no such engine runs the graph")),
+            Err(_) => Err(Fault::bad("EngineDescriptor::finalize() failed: this engine cannot run the graph")),
         },
         D::EXECUTION_PLAN_DESCRIPTOR => {
             let (compiled, engine) = choice_of(descriptor)?;
             let plan = compiled.plan(&engine)?;
-            log::line(Severity::INFO, || format!("{} made a plan", engine.name));
+            log::line(Severity::INFO, || format!("{} created a plan", engine.name));
             Ok(Finalized::Plan(plan))
         }
         D::VARIANT_PACK_DESCRIPTOR => {
@@ -234,7 +234,7 @@ pub unsafe fn execute(handle: &Handle, plan: &Descriptor, pack: &Descriptor) -> 
     pack.require(D::VARIANT_PACK_DESCRIPTOR)?;
     let plan = plan_of(plan)?;
     if pack.value(A::VARIANT_PACK_OVERRIDE_UNIQUE_IDS_EXT).is_some() {
-        return Err(Fault::unsupported("a plan can't run with other shapes than its own"));
+        return Err(Fault::unsupported("a plan cannot run with other shapes"));
     }
     // SAFETY: guaranteed by the caller.
     pack.with_arguments(|arguments| unsafe { plan.execute(handle, arguments) })

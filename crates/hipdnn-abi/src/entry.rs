@@ -339,7 +339,7 @@ pub unsafe fn engine_info(
     guard(|| {
         alive(handle)?;
         let Some(engine) = library.engines().get(index) else {
-            return Err(Fault::new(Status::BAD_PARAM_OUT_OF_BOUND, format!("there is no engine {index}")));
+            return Err(Fault::new(Status::BAD_PARAM_OUT_OF_BOUND, format!("engine {index} does not exist")));
         };
         let identity = library.identity();
         let texts = [
@@ -372,7 +372,7 @@ pub unsafe fn engine_id_by_name(library: Library, handle: *mut c_void, name: *co
         // SAFETY: the module's contract.
         let name = unsafe { CStr::from_ptr(name) }.to_bytes();
         let known = library.engines().iter().find(|engine| engine.name.as_bytes() == name);
-        let engine = known.ok_or_else(|| Fault::unsupported("there is no engine of this name"))?;
+        let engine = known.ok_or_else(|| Fault::unsupported("unknown engine name"))?;
         // SAFETY: the module's contract.
         unsafe { store("the id's address", id, engine.id()) }
     })
@@ -389,7 +389,7 @@ pub unsafe fn engine_name_by_id(
     guard(|| {
         alive(handle)?;
         let known = library.engines().iter().find(|engine: &&Engine| engine.id() == id);
-        let engine = known.ok_or_else(|| Fault::unsupported(format!("there is no engine {id}")))?;
+        let engine = known.ok_or_else(|| Fault::unsupported(format!("engine {id} does not exist")))?;
         // SAFETY: the module's contract.
         unsafe { store_text(name, size, engine.name) }
     })
@@ -422,7 +422,7 @@ pub unsafe fn heuristic_policy_info(
 ) -> Status {
     guard(|| {
         alive(handle)?;
-        Err(Fault::new(Status::BAD_PARAM_OUT_OF_BOUND, format!("there is no policy {index}")))
+        Err(Fault::new(Status::BAD_PARAM_OUT_OF_BOUND, format!("policy {index} does not exist")))
     })
 }
 

@@ -96,7 +96,7 @@ pub fn set_callback(call: Option<UserLogCallback>, least: Severity, user: *mut c
 }
 
 fn known(severity: Severity) -> Outcome {
-    if severity.name().is_some() { Ok(()) } else { Err(Fault::bad(format!("there is no severity {}", severity.0))) }
+    if severity.name().is_some() { Ok(()) } else { Err(Fault::bad(format!("unknown severity {}", severity.0))) }
 }
 
 /// Logs a line; the message is only formatted if something receives it.

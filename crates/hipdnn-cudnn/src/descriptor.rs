@@ -68,7 +68,7 @@ impl Descriptor {
         let mut raw = ptr::null_mut();
         // SAFETY: a valid out-pointer.
         let status = unsafe { (cudnn.create_descriptor)(kind, &mut raw) };
-        check(cudnn, || format!("making {kind:?}"), status)?;
+        check(cudnn, || format!("creating {kind:?}"), status)?;
         Ok(Self { raw, kind, cudnn })
     }
 

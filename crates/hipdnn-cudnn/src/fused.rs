@@ -21,12 +21,12 @@ const MOVED_BYTES: i64 = 16;
 pub fn trusted(graph: &Graph, release: usize) -> Outcome {
     let refuse = |reason: &str| Err(Fault::unsupported(reason));
     if release < LEAST_RELEASE {
-        return refuse("cuDNN's attention can be trusted only since 9.10.2");
+        return refuse("cuDNN computes attention correctly only since 9.10.2");
     }
     let mode = |operation: &Operation| operation.code(A::POINTWISE_MODE).map(PointwiseMode);
     let compares = |wanted: PointwiseMode| graph.operations.iter().any(|operation| mode(operation) == Some(wanted));
     if release == WRONG_BOUNDS && compares(PointwiseMode::CMP_GT) && !compares(PointwiseMode::CMP_GE) {
-        return refuse("cuDNN 9.14.0 applies the bounds of attention wrongly");
+        return refuse("cuDNN 9.14.0 applies the bounds of attention incorrectly");
     }
     let products = graph.operations.iter().filter(|operation| operation.kind == D::OPERATION_MATMUL_DESCRIPTOR);
     for (at, product) in products.enumerate() {

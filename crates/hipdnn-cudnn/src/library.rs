@@ -174,7 +174,7 @@ impl WholeGraph {
             let plan = first.map_or_else(|| Ok(restored.entry.restore(worker, &self.graph)?.0), Ok)?;
             return Ok(UnplacedStep::restored(plan, restored.workspace, &restored.entry.bound));
         }
-        let cudnn_graph = self.cudnn_graph(worker).ok_or_else(|| Fault::bad("no such engine runs the graph"))?;
+        let cudnn_graph = self.cudnn_graph(worker).ok_or_else(|| Fault::bad("this engine cannot run the graph"))?;
         UnplacedStep::new(worker, cudnn_graph, choice)
     }
 }
@@ -224,7 +224,7 @@ impl CompiledGraph for Compiled {
         if engine == PIECES {
             return Ok(self.pieces()?);
         }
-        let whole = self.whole.as_ref().ok_or_else(|| Fault::bad("no such engine runs the graph"))?;
+        let whole = self.whole.as_ref().ok_or_else(|| Fault::bad("this engine cannot run the graph"))?;
         let unplaced_step = whole.unplaced_step(&self.worker, choice_of(engine))?;
         Ok(Arc::new(plan::Plan::new(whole.graph.clone(), vec![unplaced_step])?))
     }

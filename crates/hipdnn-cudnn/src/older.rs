@@ -98,7 +98,7 @@ impl Call {
                 let status = unsafe {
                     (older.reduction_workspace)(handle, reduction.raw, call.from.raw, call.to.raw, &mut bytes)
                 };
-                check(cudnn, || "asking for a reduction's workspace".into(), status)
+                check(cudnn, || "reading a reduction's workspace size".into(), status)
             })?;
             call.workspace = bytes;
         }

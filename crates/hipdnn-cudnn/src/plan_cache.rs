@@ -98,7 +98,7 @@ impl PlanCache {
 
 fn warn_once(error: &CacheError) {
     if error.is_news() {
-        tracing::warn!(target: "hipdnn::cudnn", "plans of cuDNN are not cached: {error}");
+        tracing::warn!(target: "hipdnn::cudnn", "cuDNN plans are not cached: {error}");
     }
 }
 

@@ -36,7 +36,7 @@ fn in_a_process(test: &str, variables: &[(&str, &str)]) -> std::process::Output 
 }
 
 #[test]
-#[ignore = "run by the tests below"]
+#[ignore = "started as a child process by the tests below"]
 fn prints_why_there_is_no_handle() {
     match Handle::new(backend()) {
         Ok(_) => println!("there is one"),

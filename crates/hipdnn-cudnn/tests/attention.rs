@@ -130,7 +130,7 @@ fn library() -> PathBuf {
 }
 
 #[test]
-#[ignore = "run by the test below"]
+#[ignore = "started as a child process by the test below"]
 fn prints_what_cudnn_says() {
     let search = Search { place: Some(library()), ..Search::default() };
     let backend: Arc<dyn Backend> = Arc::new(Loaded::open(&search).unwrap());

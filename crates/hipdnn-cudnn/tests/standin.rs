@@ -84,7 +84,7 @@ fn address(number: usize) -> *mut c_void {
 }
 
 #[test]
-#[ignore = "run by the test below"]
+#[ignore = "started as a child process by the test below"]
 fn executes() {
     {
         let handle = Handle::new(backend()).unwrap();
@@ -118,7 +118,7 @@ fn executes() {
         let rounds = 100_000;
         (0..rounds).for_each(|_| execute(0x3000));
         println!(
-            "{:.0} ns per execution, of which cuDNN takes none",
+            "{:.0} ns per execution, of which cuDNN's share is zero",
             started.elapsed().as_nanos() as f64 / f64::from(rounds)
         );
     }
@@ -136,7 +136,7 @@ fn a_plan_keeps_its_variant_pack_until_an_address_changes() {
 }
 
 #[test]
-#[ignore = "run by the tests below"]
+#[ignore = "started as a child process by the tests below"]
 fn says_what_went_wrong() {
     let outcome = Handle::new(backend()).and_then(|handle| {
         let (built, uids) = graph(&handle)?;
@@ -176,7 +176,7 @@ fn without_cublas_a_handle_is_refused_before_cudnn_ends_the_process() {
 }
 
 #[test]
-#[ignore = "run by the test below"]
+#[ignore = "started as a child process by the test below"]
 fn plans() {
     let handle = Handle::new(backend()).unwrap();
     let (built, uids) = graph(&handle).unwrap();
@@ -205,7 +205,7 @@ fn a_plan_that_was_kept_is_restored_without_asking_for_engines() {
 }
 
 #[test]
-#[ignore = "run by the test below"]
+#[ignore = "started as a child process by the test below"]
 fn asks_for_attention() {
     let handle = Handle::new(backend()).unwrap();
     let mut graph = Graph::new(DataType::HALF, DataType::FLOAT);
@@ -232,6 +232,6 @@ fn attention_is_the_pattern_that_cudnns_fused_engines_know() {
     assert_eq!(modes, [1, 501, 501, 303, 601, 9, 13, 15, 0, 6], "{taken}");
     assert!(taken.contains("graph of 14\n") && taken.contains("taken, 64 bytes"), "{taken}");
     let refused = said(&run("asks_for_attention", true, &[trace]));
-    assert!(refused.contains("refused: ") && refused.contains("can be trusted only since 9.10.2"), "{refused}");
+    assert!(refused.contains("refused: ") && refused.contains("correctly only since 9.10.2"), "{refused}");
     assert!(!refused.contains("graph of"), "{refused}");
 }

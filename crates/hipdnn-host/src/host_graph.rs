@@ -62,7 +62,7 @@ impl HostGraph {
         for (port, made) in lowered.outputs.iter().zip(&plan.outputs) {
             if port.dims != made.shape.as_slice() {
                 let (uid, wanted, found) = (port.uid, &port.dims, &made.shape);
-                return Err(format!("tensor {uid} has dimensions {wanted:?}, and its operation makes {found:?}"));
+                return Err(format!("tensor {uid} has dimensions {wanted:?}, but its operation produces {found:?}"));
             }
         }
         let stage = |port: &Port| {
@@ -87,7 +87,10 @@ impl HostGraph {
             if address.is_multiple_of(tensor.alignment) {
                 return Ok(address);
             }
-            Err(format!("the address of tensor {uid} is no multiple of its element's {} bytes", tensor.alignment))
+            Err(format!(
+                "the address of tensor {uid} is not a multiple of its element size, {} bytes",
+                tensor.alignment
+            ))
         };
         let addresses = self.tensors.iter().map(find).collect::<Result<_, _>>()?;
         Ok(Bindings { addresses, scalars: Vec::new() })

@@ -30,7 +30,7 @@ impl Lacks {
                 "attention" => lacks.attention = true,
                 "chains" => lacks.chains = true,
                 _ => {
-                    let wanted = "expected a list of attention and chains, with commas between them";
+                    let wanted = "expected a comma-separated list of attention and chains";
                     return Err(Fault::bad(format!("{VARIABLE}: {word:?} is unknown, {wanted}")));
                 }
             }

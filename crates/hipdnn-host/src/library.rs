@@ -94,7 +94,7 @@ impl Plan for HostPlan {
         let mut bindings = self.graph.bind(arguments).map_err(Fault::bad)?;
         let Some(device) = &own.device else {
             if handle.stream() != 0 {
-                let text = "the stream is not the host driver's, whose library could not be loaded";
+                let text = "the stream is not one of the host driver, whose library could not be loaded";
                 return Err(Fault::new(Status::BAD_PARAM_STREAM_MISMATCH, text));
             }
             // SAFETY: upheld by the caller.

@@ -86,7 +86,7 @@ impl Stage {
             return Ok(Self { gaps: None, code, elems, bytes });
         }
         if port.format.bits() < 8 {
-            return Err(format!("tensor {} has gaps between halves of bytes", port.uid));
+            return Err(format!("tensor {} has gaps between its 4-bit elements", port.uid));
         }
         let dtype = if code.is_some() { DType::U8 } else { port.format.dtype() };
         let gaps = Gaps {

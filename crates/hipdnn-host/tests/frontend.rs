@@ -49,14 +49,14 @@ fn the_library_reports_to_callbacks_what_it_does() {
     let lines = std::mem::take(&mut *heard.lock().unwrap());
     let has = |severity, part: &str| lines.iter().any(|(of, line)| *of == severity && line.contains(part));
     assert!(has(Severity::INFO, "a graph of 1 operations was compiled"), "{lines:?}");
-    assert!(has(Severity::INFO, "HOST_CPU_ENGINE made a plan"), "{lines:?}");
+    assert!(has(Severity::INFO, "HOST_CPU_ENGINE created a plan"), "{lines:?}");
     assert!(has(Severity::WARN, "no engine runs a graph: "), "{lines:?}");
-    assert!(has(Severity::WARN, "HIPDNN_STATUS_NOT_SUPPORTED: there is no engine of this name"), "{lines:?}");
+    assert!(has(Severity::WARN, "HIPDNN_STATUS_NOT_SUPPORTED: unknown engine name"), "{lines:?}");
     assert!(has(Severity::FATAL, "the user's own words"), "{lines:?}");
     log::set_level(&*backend, Severity::FATAL).unwrap();
     log::write(&*backend, Severity::ERROR, "not severe enough");
     drop(registration);
-    log::write(&*backend, Severity::FATAL, "nobody is there");
+    log::write(&*backend, Severity::FATAL, "no callback is registered");
     assert_eq!(*heard.lock().unwrap(), []);
 
     // The rules of the C function itself.
@@ -106,7 +106,7 @@ fn a_graph_that_no_engine_runs_comes_with_the_librarys_reason() {
     assert!(!built.is_supported().unwrap());
     // The message of an unrelated failure in between is not taken for the reason.
     assert!(handle.engine_name(1).is_err());
-    let Err(error @ Error::NotSupported { .. }) = built.plan() else { panic!("nobody runs it") };
+    let Err(error @ Error::NotSupported { .. }) = built.plan() else { panic!("no engine runs it") };
     let Error::NotSupported { reason, .. } = &error else { panic!("{error}") };
     assert!(!reason.is_empty() && !reason.contains("engine 1") && error.to_string().ends_with(reason), "{error}");
     assert!(error.is_not_supported());

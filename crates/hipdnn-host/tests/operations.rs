@@ -22,7 +22,7 @@ fn run(family: &Family, saves: bool, cases: u64) -> Result<(), Failed> {
     let row = Row::of(family, &bench, 0..cases);
     match (row.unsupported.iter().next(), row.wrong.first()) {
         (None, None) => Ok(()),
-        (Some((reason, count)), _) => Err(Failed::from(format!("{count} cases are refused: {reason}"))),
+        (Some((reason, count)), _) => Err(Failed::from(format!("{count} cases were rejected: {reason}"))),
         (_, Some((case, what))) => Err(Failed::from(format!("case {case}: {what}"))),
     }
 }

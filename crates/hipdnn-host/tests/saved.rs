@@ -111,7 +111,7 @@ fn what_is_written_is_read() {
     assert_eq!(contents(&saved.both), CONTENT_GRAPH | CONTENT_EXECUTION_PLAN);
     assert_eq!(contents(&saved.alone), CONTENT_GRAPH);
     assert_eq!(contents(&saved.graph), CONTENT_GRAPH);
-    assert_eq!(contents(b"anything at all"), CONTENT_GRAPH, "what has no mark is a graph");
+    assert_eq!(contents(b"arbitrary bytes"), CONTENT_GRAPH, "bytes without a marker are a graph");
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn a_descriptor_lives_from_making_to_finalizing() {
     assert_eq!(caller.finalize(tensor), Status::BAD_PARAM, "dimensions are missing");
     let said = caller.text();
     assert!(said.starts_with("TensorDescriptor::finalize() failed: HIPDNN_ATTR_TENSOR_D"), "{said}");
-    assert_eq!(caller.text(), "", "reading an error forgets it");
+    assert_eq!(caller.text(), "", "reading an error clears it");
     assert_eq!(caller.count(tensor, A::TENSOR_DIMENSIONS, T::INT64).0, Status::NOT_INITIALIZED, "get before finalize");
     let pointwise = caller.make(D::OPERATION_POINTWISE_DESCRIPTOR);
     let refer = |to| caller.set(pointwise, A::OPERATION_POINTWISE_IN_0_EXT, T::BACKEND_DESCRIPTOR, &[to]);
@@ -126,7 +126,7 @@ fn a_descriptor_lives_from_making_to_finalizing() {
     assert_eq!(refer(tensor), Status::SUCCESS);
     let handle = caller.handle();
     let graph = caller.small_graph(handle);
-    assert_eq!(refer(graph), Status::BAD_PARAM, "a graph is no tensor");
+    assert_eq!(refer(graph), Status::BAD_PARAM, "a graph is not a tensor");
     let heuristic = caller.make(D::ENGINEHEUR_DESCRIPTOR);
     let early = caller.count(heuristic, A::ENGINEHEUR_RESULTS, T::BACKEND_DESCRIPTOR).0;
     assert_eq!(early, Status::BAD_PARAM_NOT_FINALIZED);
@@ -160,7 +160,7 @@ fn values_are_read_as_far_as_there_is_room() {
         let ask = |count, elements| caller.0.get_attribute(tensor, A::TENSOR_DIMENSIONS, T::INT64, 2, count, elements);
         assert_eq!(ask(ptr::null_mut(), NULL), Status::BAD_PARAM_NULL_POINTER);
         let mut dims = [0i64; 2];
-        assert_eq!(ask(ptr::null_mut(), dims.as_mut_ptr().cast()), Status::SUCCESS, "a count need not be wanted");
+        assert_eq!(ask(ptr::null_mut(), dims.as_mut_ptr().cast()), Status::SUCCESS, "the count may be null");
         assert_eq!(dims, [2, 3]);
     }
 }
@@ -243,7 +243,7 @@ fn operations_are_checked_by_themselves() {
     assert_eq!(size(T::INT32, 0), Status::SUCCESS);
     assert_eq!(caller.finalize(quantize), Status::BAD_PARAM, "no compute type");
     caller.put(quantize, A::OPERATION_BLOCK_SCALE_QUANTIZE_MATH_PREC, T::DATA_TYPE, &[DataType::FLOAT]);
-    assert_eq!(caller.finalize(quantize), Status::BAD_PARAM, "blocks of nothing");
+    assert_eq!(caller.finalize(quantize), Status::BAD_PARAM, "empty blocks");
     assert_eq!(size(T::INT32, 4), Status::SUCCESS);
     assert_eq!(caller.finalize(quantize), Status::SUCCESS);
     let norm = caller.make(D::OPERATION_LAYERNORM_DESCRIPTOR_EXT);
@@ -278,16 +278,20 @@ fn execution_checks_its_arguments() {
     let whole = caller.pack(&[2, 1], &[addresses[1], addresses[0]]);
     assert_eq!(execute(plan, whole), Status::SUCCESS);
     assert_eq!(y, [1.5, 2.0, 3.0, 0.0]);
-    assert_eq!(execute(graph, whole), Status::BAD_PARAM, "a graph is no plan");
-    assert_eq!(execute(plan, plan), Status::BAD_PARAM, "a plan is no pack");
+    assert_eq!(execute(graph, whole), Status::BAD_PARAM, "a graph is not a plan");
+    assert_eq!(execute(plan, plan), Status::BAD_PARAM, "a plan is not a variant pack");
     let unfinished = caller.make(D::VARIANT_PACK_DESCRIPTOR);
     assert_eq!(execute(plan, unfinished), Status::BAD_PARAM_NOT_FINALIZED);
     assert_eq!(execute(caller.make(D::EXECUTION_PLAN_DESCRIPTOR), whole), Status::BAD_PARAM_NOT_FINALIZED);
     assert_eq!(execute(plan, caller.pack(&[1], &addresses[..1])), Status::BAD_PARAM, "a tensor is missing");
     assert!(caller.text().contains("tensor 2"));
-    assert_eq!(execute(plan, caller.pack(&[1, 2], &[addresses[0], NULL])), Status::BAD_PARAM, "a tensor is nowhere");
+    assert_eq!(
+        execute(plan, caller.pack(&[1, 2], &[addresses[0], NULL])),
+        Status::BAD_PARAM,
+        "a tensor has a null address"
+    );
     let odd = [addresses[0].wrapping_byte_add(2), addresses[1]];
-    assert_eq!(execute(plan, caller.pack(&[1, 2], &odd)), Status::BAD_PARAM, "between two numbers");
+    assert_eq!(execute(plan, caller.pack(&[1, 2], &odd)), Status::BAD_PARAM, "misaligned address");
     assert!(caller.text().contains("multiple"));
     let pack = caller.make(D::VARIANT_PACK_DESCRIPTOR);
     caller.put(pack, A::VARIANT_PACK_UNIQUE_IDS, T::INT64, &[1i64, 2]);
@@ -460,10 +464,10 @@ fn statuses_have_names_and_errors_belong_to_threads() {
     // SAFETY: the buffers have the given sizes, or are null.
     unsafe {
         caller.0.peek_last_error_string(short.as_mut_ptr(), 4);
-        assert_eq!(short[3], 0, "cut short and ended");
+        assert_eq!(short[3], 0, "truncated, with a terminator");
         caller.0.peek_last_error_string(ptr::null_mut(), 4);
         caller.0.last_error_string(short.as_mut_ptr(), 0);
     }
-    assert!(caller.text().contains("null"), "looking at it does not forget it");
+    assert!(caller.text().contains("null"), "peeking does not clear it");
     assert_eq!(caller.text(), "");
 }

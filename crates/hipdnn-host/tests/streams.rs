@@ -86,7 +86,7 @@ fn a_busy_stream_runs_work_in_its_turn() {
     while_busy(&device, stream.raw(), || {
         twice.execute(&mut x, &mut y);
         square.execute(&mut y, &mut z);
-        assert_eq!((y, z), ([0.0; 4], [0.0; 4]), "the stream has not come to it yet");
+        assert_eq!((y, z), ([0.0; 4], [0.0; 4]), "the stream has not reached it yet");
     });
     stream.synchronize().unwrap();
     assert_eq!((y, z), ([2.0, 4.0, 6.0, 8.0], [4.0, 16.0, 36.0, 64.0]));

@@ -94,7 +94,7 @@ impl Bench {
         }
         let driver = Driver::load(driver)?;
         let device = driver.devices()?.into_iter().next();
-        let device = device.ok_or_else(|| anyhow::anyhow!("there is no device: {:?}", driver.no_device_reason()))?;
+        let device = device.ok_or_else(|| anyhow::anyhow!("no device: {:?}", driver.no_device_reason()))?;
         Ok(Self { backend: load(library)?, memory: Memory::Device(device), saves: false })
     }
 

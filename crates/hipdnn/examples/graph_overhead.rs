@@ -79,7 +79,7 @@ fn measure() -> Result<(), Box<dyn Error>> {
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
     let mut bodies: [&mut dyn FnMut(); 2] = [&mut || drop(convolution(&nothing)), &mut || drop(fused(&nothing))];
     let [alone, fused] = median(&mut bodies, || ())[..] else {
-        return Err("two measurements were asked for".into());
+        return Err("expected two measurements".into());
     };
     println!("| build and finalize a convolution, without a backend | {:.2} |", micros(alone));
     println!("| the same with bias and ReLU | {:.2} |", micros(fused));
@@ -109,7 +109,7 @@ fn measure() -> Result<(), Box<dyn Error>> {
     ];
     let times = median(&mut bodies, || setting.wait());
     setting.destroy(pack);
-    let [raw, same, raw_packed, other] = times[..] else { return Err("four measurements were asked for".into()) };
+    let [raw, same, raw_packed, other] = times[..] else { return Err("expected four measurements".into()) };
     println!("| `hipdnnBackendExecute` of a small convolution | {:.2} |", micros(raw));
     println!("| `Plan::execute`, the same addresses | {:.2} |", micros(same));
     println!("| *added by the frontend* | {:+.2} |", micros(same) - micros(raw));
@@ -214,7 +214,7 @@ impl Setting {
         println!("| *backend: {}* | |", backend.version());
         let mut memory = Memory::new(6)?;
         let [x0, x1, y0, y1, filter, workspace] = memory.addresses()[..] else {
-            return Err("memory is missing".into());
+            return Err("could not allocate memory".into());
         };
         let handle = Handle::new(backend.clone())?;
         let mut graph = Graph::new(DataType::FLOAT, DataType::FLOAT);

@@ -28,7 +28,7 @@ impl Descriptor {
         let mut raw = ptr::null_mut();
         // SAFETY: a valid out-pointer.
         let status = unsafe { backend.create_descriptor(kind, &mut raw) };
-        check(&**backend, || format!("making a {kind}"), status)?;
+        check(&**backend, || format!("creating a {kind}"), status)?;
         Ok(Self { raw, kind, backend: backend.clone() })
     }
 
@@ -201,7 +201,7 @@ impl Descriptor {
             unsafe { self.backend.get_attribute(self.raw, name, element, 1, &mut count, (&raw mut raw).cast()) };
         check(&*self.backend, || format!("reading {name:?} of a {:?}", self.kind), status)?;
         if raw.is_null() {
-            return Err(Error::invalid(format!("{:?}", self.kind), format!("{name:?} refers to nothing")));
+            return Err(Error::invalid(format!("{:?}", self.kind), format!("{name:?} is a null descriptor")));
         }
         // SAFETY: the backend creates a new descriptor for each result, which the caller destroys.
         Ok(unsafe { Descriptor::adopt(&self.backend, kind, raw) })

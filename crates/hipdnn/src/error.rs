@@ -12,7 +12,7 @@ use crate::sys::Status;
 pub enum LoadError {
     /// No file could be loaded.
     #[error(
-        "no hipDNN backend library was found (tried {})\n  help: install hipDNN, or name its folder in HIPDNN_BACKEND_LIBRARY_PATH",
+        "no hipDNN backend library was found (tried {})\n  help: install hipDNN, or set HIPDNN_BACKEND_LIBRARY_PATH to its folder",
         list(.tried)
     )]
     NotFound {
@@ -103,7 +103,7 @@ pub enum Error {
         reason: String,
     },
     /// Some engines support this graph, but none created an acceptable plan.
-    #[error("no engine made a plan of graph {graph:?} ({})", reasons(.refused))]
+    #[error("no engine could create a plan for graph {graph:?} ({})", reasons(.refused))]
     NoPlan {
         /// The graph's name.
         graph: String,

@@ -45,7 +45,7 @@ pub(crate) fn require_same(one: &Arc<dyn Backend>, other: &Arc<dyn Backend>) -> 
     if ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other)) {
         return Ok(());
     }
-    Err(Error::invalid(one.describe(), format!("it can't take what was made by {}", other.describe())))
+    Err(Error::invalid(one.describe(), format!("it cannot use objects of {}", other.describe())))
 }
 
 /// A handle: the engines of a backend, and the stream that it queues work on. Used by one thread at a time.
@@ -104,7 +104,7 @@ impl Handle {
         let mut raw = ptr::null_mut();
         // SAFETY: a valid out-pointer.
         let status = unsafe { backend.create(&mut raw) };
-        check(&*backend, || "making a handle".into(), status)?;
+        check(&*backend, || "creating a handle".into(), status)?;
         let shared = Arc::new(RawHandle { raw, backend: backend.clone() });
         Ok(Self { raw, backend, shared })
     }
@@ -147,7 +147,7 @@ impl Handle {
         let mut stream = ptr::null_mut();
         // SAFETY: the handle is alive, the out-pointer valid.
         let status = unsafe { self.backend.get_stream(self.raw, &mut stream) };
-        check(&*self.backend, || "asking for the stream".into(), status)?;
+        check(&*self.backend, || "reading the stream".into(), status)?;
         Ok(stream)
     }
 
@@ -167,7 +167,7 @@ impl Handle {
             let ask = |id, [a, b, c, d]: Texts, [sa, sb, sc, sd]: Sizes| unsafe {
                 self.backend.engine_info(self.raw, index, id, a, sa, b, sb, c, sc, d, sd)
             };
-            let (id, [name, plugin, version, _]) = self.four_texts(|| format!("asking for engine {index}"), ask)?;
+            let (id, [name, plugin, version, _]) = self.four_texts(|| format!("reading engine {index}"), ask)?;
             Ok(EngineInfo { id, name, plugin, version })
         };
         (0..count).map(engine).collect()
@@ -189,7 +189,7 @@ impl Handle {
             let ask = |id, [a, b, c, d]: Texts, [sa, sb, sc, sd]: Sizes| unsafe {
                 self.backend.heuristic_policy_info(self.raw, index, id, a, sa, b, sb, c, sc, d, sd)
             };
-            let (id, [name, plugin, version, _]) = self.four_texts(|| format!("asking for policy {index}"), ask)?;
+            let (id, [name, plugin, version, _]) = self.four_texts(|| format!("reading policy {index}"), ask)?;
             Ok(PolicyInfo { id, name, plugin, version })
         };
         (0..count).map(policy).collect()
@@ -221,7 +221,7 @@ impl Handle {
             // By definition an id is the hash of the name, so older backends need not be asked.
             return Ok(engine_id_of(name));
         }
-        let text = CString::new(name).map_err(|_| Error::invalid(name, "an engine's name has no NUL"))?;
+        let text = CString::new(name).map_err(|_| Error::invalid(name, "an engine's name must not contain NUL"))?;
         let mut id = 0;
         // SAFETY: the text and the out-pointer are valid for the call.
         let status = unsafe { self.backend.engine_id_by_name(self.raw, text.as_ptr(), &mut id) };

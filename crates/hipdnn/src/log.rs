@@ -45,7 +45,7 @@ fn callbacks() -> MutexGuard<'static, Callbacks> {
 }
 
 /// A callback that receives a backend's messages until this is dropped.
-#[must_use = "the callback is taken back when this is dropped"]
+#[must_use = "the callback is unregistered when this is dropped"]
 pub struct Registration {
     backend: Arc<dyn Backend>,
     number: usize,
@@ -102,7 +102,7 @@ pub fn level(backend: &dyn Backend) -> Result<Severity> {
     let mut level = Severity::OFF;
     // SAFETY: a valid out-pointer.
     let status = unsafe { backend.global_log_level(&mut level) };
-    check(backend, || "asking for the log level".into(), status)?;
+    check(backend, || "reading the log level".into(), status)?;
     Ok(level)
 }
 

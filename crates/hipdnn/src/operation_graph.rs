@@ -61,14 +61,14 @@ impl fmt::Display for Refusal {
 
 impl Choice {
     fn refuses(&self, engine: i64) -> Option<Refusal> {
-        self.barred.contains(&engine).then(|| Refusal::by_choice(engine, "it was left out".into()))
+        self.barred.contains(&engine).then(|| Refusal::by_choice(engine, "it was excluded".into()))
     }
 
     fn check(&self, plan: Plan) -> Result<Plan, Refusal> {
         let (engine, bytes) = (plan.engine(), plan.workspace_bytes());
         match self.max_workspace_bytes {
             Some(most) if bytes > most => {
-                let reason = format!("it needs {bytes} bytes of workspace, and {most} are allowed");
+                let reason = format!("it needs {bytes} bytes of workspace, but only {most} are allowed");
                 Err(Refusal::by_choice(engine, reason))
             }
             _ => Ok(plan),
@@ -194,7 +194,7 @@ impl OperationGraph {
         let candidates = self.some_candidates()?;
         let count = candidates.len();
         let candidate = candidates.into_iter().nth(index);
-        let none = || Error::invalid(self.label(), format!("it has no engine {index}, but {count}"));
+        let none = || Error::invalid(self.label(), format!("it has no engine {index}, only {count}"));
         candidate.ok_or_else(none)?.plan()
     }
 
@@ -205,7 +205,7 @@ impl OperationGraph {
     pub fn plan_on(&self, engine: i64) -> Result<Plan> {
         let mut candidates = self.some_candidates()?.into_iter();
         let candidate = candidates.find(|candidate| candidate.engine == engine);
-        let none = || Error::invalid(self.label(), format!("engine {engine:#x} does not run it"));
+        let none = || Error::invalid(self.label(), format!("engine {engine:#x} cannot run it"));
         candidate.ok_or_else(none)?.plan()
     }
 
@@ -231,7 +231,7 @@ impl OperationGraph {
         let (ids, count, graph) = (engines.as_ptr(), engines.len(), self.descriptor.raw());
         // SAFETY: handle and graph are alive; there are as many ids as given.
         let status = unsafe { backend.write_engine_ranking(handle.raw(), graph, ids, count, &mut outcome) };
-        check(&**backend, || "writing a ranking of engines".into(), status)?;
+        check(&**backend, || "setting a ranking of engines".into(), status)?;
         Ok(outcome)
     }
 

@@ -37,7 +37,7 @@ impl Plan {
     pub(crate) fn new(descriptor: Descriptor, engine: i64, handle: Arc<RawHandle>) -> Result<Self> {
         let workspace = descriptor.i64(A::EXECUTION_PLAN_WORKSPACE_SIZE)?;
         let workspace = usize::try_from(workspace)
-            .map_err(|_| Error::invalid("a plan", format!("its workspace has {workspace} bytes")))?;
+            .map_err(|_| Error::invalid("a plan", format!("it needs a workspace of {workspace} bytes")))?;
         Ok(Self { descriptor, engine, workspace, arguments: RefCell::new(Arguments::NONE), _handle: handle })
     }
 
@@ -84,7 +84,7 @@ impl Plan {
         let backend = self.descriptor.backend();
         let workspace = if self.workspace == 0 { ptr::null_mut() } else { workspace };
         let Ok(mut arguments) = self.arguments.try_borrow_mut() else {
-            return Err(Error::invalid("a plan", "its tensors can't be listed by executing it"));
+            return Err(Error::invalid("a plan", "its tensors are unknown"));
         };
         arguments.replace(tensors, workspace);
         let pack = arguments.pack(&self.descriptor)?;

@@ -18,7 +18,7 @@ pub fn set_engine_paths(backend: &dyn Backend, paths: &[&Path], mode: PluginLoad
     let places: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
     // SAFETY: there are as many strings as given, alive for the call.
     let status = unsafe { backend.set_engine_plugin_paths(places.len(), places.as_ptr(), mode) };
-    check(backend, || "naming engine plugins".into(), status)
+    check(backend, || "setting engine plugins".into(), status)
 }
 
 /// Sets files or folders of heuristic plugins, in addition to the default ones or instead of them.
@@ -31,7 +31,7 @@ pub fn set_heuristic_paths(backend: &dyn Backend, paths: &[&Path], mode: PluginL
     let places: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
     // SAFETY: there are as many strings as given, alive for the call.
     let status = unsafe { backend.set_heuristic_plugin_paths(places.len(), places.as_ptr(), mode) };
-    check(backend, || "naming heuristic plugins".into(), status)
+    check(backend, || "setting heuristic plugins".into(), status)
 }
 
 /// Sets whether plugins stay loaded after the last handle is destroyed.
@@ -42,7 +42,7 @@ pub fn set_unload_mode(backend: &dyn Backend, mode: PluginUnloadingMode) -> Resu
     require(backend, "hipdnnSetPluginUnloadMode_ext")?;
     // SAFETY: the function only takes a number.
     let status = unsafe { backend.set_plugin_unload_mode(mode) };
-    check(backend, || "choosing when plugins are unloaded".into(), status)
+    check(backend, || "setting when plugins are unloaded".into(), status)
 }
 
 fn texts(paths: &[&Path]) -> Result<Vec<CString>> {

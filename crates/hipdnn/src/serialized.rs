@@ -30,7 +30,7 @@ impl Contents {
         let mut flags = 0;
         // SAFETY: there are as many bytes as given, and the out-pointer is valid.
         let status = unsafe { backend.serialized_contents(bytes.as_ptr(), bytes.len(), &mut flags) };
-        check(backend, || "looking at serialised contents".into(), status)?;
+        check(backend, || "inspecting serialised contents".into(), status)?;
         Ok(Self { has_graph: flags & CONTENT_GRAPH != 0, has_plan: flags & CONTENT_EXECUTION_PLAN != 0 })
     }
 }

@@ -30,7 +30,7 @@ fn a_library_that_is_not_there_is_not_found_with_every_file_that_was_tried() {
 fn a_file_that_is_not_a_library_fails_with_the_loaders_message() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("libhipdnn_backend.so"), "not a library\n").unwrap();
-    let Err(LoadError::NotFound { tried }) = open(folder.path()) else { panic!("it is a text") };
+    let Err(LoadError::NotFound { tried }) = open(folder.path()) else { panic!("a text file is not a library") };
     assert!(tried[0].reason.contains("file too short") || tried[0].reason.contains("invalid ELF"), "{}", tried[0]);
 }
 
@@ -62,7 +62,7 @@ fn a_library_of_something_else_is_incompatible() {
         println!("skipped: no libm in the usual places");
         return;
     };
-    let Err(LoadError::Incompatible { missing, .. }) = open(libm) else { panic!("libm is no hipDNN") };
+    let Err(LoadError::Incompatible { missing, .. }) = open(libm) else { panic!("libm is not hipDNN") };
     assert!(missing.contains(&"hipdnnVersionString_ext"));
 }
 

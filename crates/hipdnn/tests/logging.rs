@@ -68,7 +68,7 @@ fn messages_reach_callbacks_and_tracing_until_they_are_taken_back() {
 
     drop((registration, panics));
     log::write(&*backend, Severity::ERROR, "four");
-    assert_eq!(heard.lock().unwrap().len(), 2, "it was taken back");
+    assert_eq!(heard.lock().unwrap().len(), 2, "it was unregistered");
     assert_eq!(lines(&LOG).len(), 4, "the other one was not");
     drop(traced);
     log::write(&*backend, Severity::ERROR, "five");

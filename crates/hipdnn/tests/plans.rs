@@ -28,9 +28,9 @@ fn plans_are_made_by_place_by_id_and_by_name() {
     assert_eq!(graph.plan_on(slow).unwrap().workspace_bytes(), 64);
     assert_eq!(graph.plan_named(&handle, "SLOW_ENGINE").unwrap().engine(), slow);
     let error = graph.plan_at(3).err().unwrap().to_string();
-    assert_eq!(error, "graph \"two numbers\": it has no engine 3, but 3");
+    assert_eq!(error, "graph \"two numbers\": it has no engine 3, only 3");
     let error = graph.plan_on(7).err().unwrap().to_string();
-    assert_eq!(error, "graph \"two numbers\": engine 0x7 does not run it");
+    assert_eq!(error, "graph \"two numbers\": engine 0x7 cannot run it");
     let error = graph.plan_named(&handle, "NO_ENGINE").err().unwrap();
     assert!(error.is_not_supported());
     assert_eq!(error.to_string(), "looking for engine NO_ENGINE: HIPDNN_STATUS_NOT_SUPPORTED: no engine of this name");
@@ -64,8 +64,8 @@ fn limits_of_workspace_and_barred_engines_are_kept() {
     let nothing = Choice { max_workspace_bytes: Some(63), barred: vec![slow] };
     let Err(Error::NoPlan { refused, .. }) = graph.plan_with(&nothing) else { panic!("no engine is left") };
     assert_eq!(refused.iter().map(|refusal| refusal.engine).collect::<Vec<_>>(), [fast, slow, broken]);
-    assert_eq!(refused[0].reason, format!("it needs {MEBIBYTE} bytes of workspace, and 63 are allowed"));
-    assert_eq!(refused[1].reason, "it was left out");
+    assert_eq!(refused[0].reason, format!("it needs {MEBIBYTE} bytes of workspace, but only 63 are allowed"));
+    assert_eq!(refused[1].reason, "it was excluded");
     assert!(refused[2].reason.ends_with("broken by design"));
     let (plans, refused) = graph.plans(&Choice::default()).unwrap();
     assert_eq!((plans.len(), refused.len()), (2, 1));
@@ -205,6 +205,6 @@ fn two_libraries_are_not_mixed() {
     let (handle, other) = (Handle::new(backend()).unwrap(), Handle::new(backend()).unwrap());
     let (graph, foreign) = (graph(&handle), graph(&other).plan().unwrap());
     let error = graph.remember_ranking(&other, &[1]).unwrap_err().to_string();
-    assert!(error.contains("it can't take what was made by hipDNN"), "{error}");
+    assert!(error.contains("it cannot use objects of hipDNN"), "{error}");
     assert!(matches!(graph.to_bytes_with_plan(&foreign), Err(Error::Invalid { .. })));
 }

@@ -111,7 +111,7 @@ fn the_default_stream_runs_nothing_while_any_stream_captures() {
     assert_eq!(buffer.read(), [1; 4]);
     let wait = || hipStreamSynchronize(NULL_STREAM);
     assert_eq!(during_capture(&blocking, RELAXED, wait), (906, 901));
-    assert_eq!(during_capture(&independent, RELAXED, wait), (0, 0), "waiting for it is no work on it");
+    assert_eq!(during_capture(&independent, RELAXED, wait), (0, 0), "waiting for an event is not work");
     assert_eq!(hipStreamBeginCapture(NULL_STREAM, RELAXED), 900);
 }
 
@@ -176,7 +176,7 @@ fn dependencies_do_not_cross_the_border_of_a_capture() {
     };
     assert_eq!(during_capture(&stream, RELAXED, merge), (902, 901));
     assert_eq!(other.failed_capture(), 901);
-    assert_eq!(wait(&stream, &inside), 907, "its capture is over");
+    assert_eq!(wait(&stream, &inside), 907, "its capture has ended");
     assert_eq!(wait(&other, &outside), 0);
 }
 

@@ -127,7 +127,7 @@ fn the_last_error_is_the_last_failure_of_the_thread() {
     let _guard = start();
     assert_eq!(hipSetDevice(77), 101);
     ok(hipSetDevice(0));
-    assert_eq!(hipPeekAtLastError(), 101, "success does not hide it");
+    assert_eq!(hipPeekAtLastError(), 101, "a later success does not clear it");
     assert_eq!(std::thread::spawn(|| hipPeekAtLastError()).join().expect("no panic"), 0);
     assert_eq!(hipGetLastError(), 101);
     assert_eq!(hipGetLastError(), 0);

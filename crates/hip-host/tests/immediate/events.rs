@@ -21,7 +21,7 @@ fn an_event_is_ready_when_its_stream_got_there() {
     let gate = Gate::close(&stream);
     event.record(&stream);
     assert_eq!(hipEventQuery(event.0), 600);
-    assert_eq!(hipGetLastError(), 0, "not ready is no failure");
+    assert_eq!(hipGetLastError(), 0, "hipErrorNotReady is not a failure");
     gate.open();
     ok(hipEventSynchronize(event.0));
     assert_eq!(hipEventQuery(event.0), 0);

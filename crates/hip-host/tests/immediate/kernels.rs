@@ -81,7 +81,7 @@ fn a_kernel_runs_in_the_order_of_its_stream_with_a_copy_of_its_arguments() {
     let _guard = start();
     let Some(module) = Module::load() else { return };
     let add = module.function(c"add").expect("the kernel is there");
-    assert_eq!(module.function(c"add"), Ok(add), "one handle a kernel");
+    assert_eq!(module.function(c"add"), Ok(add), "one handle per kernel");
     assert_eq!(module.function(c"subtract"), Err(500));
     let (stream, buffer) = (Stream::non_blocking(), Buffer::of(&[1, 2, 3]));
     let gate = Gate::close(&stream);

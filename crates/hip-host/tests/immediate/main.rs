@@ -1,5 +1,5 @@
 //! The library in its default mode: idle streams run work on the calling thread.
-#![allow(clippy::expect_used, reason = "helpers of tests are tests")]
+#![allow(clippy::expect_used, reason = "test helpers may panic")]
 
 #[path = "../common/mod.rs"]
 mod common;

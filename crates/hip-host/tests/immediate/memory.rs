@@ -126,7 +126,7 @@ fn own_memory_is_registered_once() {
     ok(hipHostRegister(at, 128, 0));
     assert_eq!(hipHostRegister(at.wrapping_byte_add(64), 128, 0), 712);
     assert_eq!(attributes(at).1.memory_type, 1);
-    assert_eq!(hipHostFree(at), 1, "it is not the library's");
+    assert_eq!(hipHostFree(at), 1, "the address does not belong to the library");
     assert_eq!(hipHostUnregister(at.wrapping_byte_add(1)), 713);
     ok(hipHostUnregister(at));
     assert_eq!(hipHostUnregister(at), 713);

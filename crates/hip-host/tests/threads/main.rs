@@ -1,5 +1,5 @@
 //! The library with all work on delayed worker threads.
-#![allow(clippy::expect_used, reason = "helpers of tests are tests")]
+#![allow(clippy::expect_used, reason = "test helpers may panic")]
 
 #[path = "../common/mod.rs"]
 mod common;

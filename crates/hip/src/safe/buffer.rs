@@ -127,7 +127,7 @@ impl Device {
         match result {
             Ok(address) => NonNull::new(address.cast::<u8>()).ok_or_else(|| HipError::Invalid {
                 call,
-                reason: format!("the driver gave no address for {bytes} bytes"),
+                reason: format!("the driver returned no address for {bytes} bytes"),
             }),
             Err(error) if error.is_out_of_memory() => {
                 let (free, total) = memory::info(self.driver().runtime()).unwrap_or((0, 0));

@@ -41,7 +41,7 @@ pub(super) fn register_once(function: Once) -> usize {
 }
 
 /// Keeps a function registered: replays of a capture run the function until this is dropped, and skip it afterwards.
-#[must_use = "a function that is not registered is not run"]
+#[must_use = "an unregistered function is not run"]
 #[derive(Debug)]
 pub struct RecordedFn(usize);
 

@@ -32,7 +32,7 @@ pub(super) fn checked(kind: DriverKind, image: &[u8]) -> Result<Cow<'_, [u8]>, S
 }
 
 fn truncated(form: &str, image: &[u8]) -> String {
-    format!("the {form} is cut short: its headers reach past its {} bytes", image.len())
+    format!("the {form} is truncated: its headers extend past its {} bytes", image.len())
 }
 
 /// A little-endian number of up to 8 bytes.
@@ -105,7 +105,7 @@ mod tests {
         assert!(checked(DriverKind::Nvidia, &elf).is_ok());
         for kept in [4, 63, 64, 4096, elf.len() - 1] {
             let reason = checked(DriverKind::Amd, &elf[..kept]).unwrap_err();
-            assert!(reason.contains("cut short"), "{kept}: {reason}");
+            assert!(reason.contains("truncated"), "{kept}: {reason}");
         }
     }
 

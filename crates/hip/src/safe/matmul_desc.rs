@@ -195,13 +195,13 @@ impl Shapes {
     pub(super) fn of(desc: &MatmulDesc) -> Result<Shapes, HipError> {
         let MatmulDesc { m, n, k, batch, .. } = *desc;
         if m == 0 || n == 0 || k == 0 || batch == 0 {
-            return Err(invalid(format!("a product of {batch} x {m} x {n} x {k} has an empty side")));
+            return Err(invalid(format!("a product of {batch} x {m} x {n} x {k} has a zero extent")));
         }
         let stored = |operand: &Operand, rows: usize, cols: usize| {
             let (rows, cols) = if operand.transposed { (cols, rows) } else { (rows, cols) };
             let row_stride = operand.row_stride.unwrap_or(cols);
             if row_stride < cols {
-                return Err(invalid(format!("rows of {cols} elements cannot be {row_stride} elements apart")));
+                return Err(invalid(format!("a row stride of {row_stride} is too small for rows of {cols} elements")));
             }
             Ok(Shape { rows: rows as u64, cols: cols as u64, row_stride: signed("the row stride", row_stride)? })
         };
@@ -244,7 +244,7 @@ mod tests {
         assert!(Shapes::of(&empty).is_err_and(|error| error.to_string().contains("1 x 2 x 0 x 5")));
         let mut overlapping = MatmulDesc::new(2, 3, 5, DataType::F32);
         overlapping.a.row_stride = Some(4);
-        assert!(Shapes::of(&overlapping).is_err_and(|error| error.to_string().contains("4 elements apart")));
+        assert!(Shapes::of(&overlapping).is_err_and(|error| error.to_string().contains("a row stride of 4")));
     }
 
     #[test]

@@ -79,8 +79,8 @@ impl Module {
     /// The driver's status, 500 if there is no kernel with that name.
     pub fn function(&self, name: &str) -> Result<Function, HipError> {
         let call = "hipModuleGetFunction";
-        let name =
-            CString::new(name).map_err(|_| HipError::Invalid { call, reason: format!("{name:?} holds a NUL byte") })?;
+        let name = CString::new(name)
+            .map_err(|_| HipError::Invalid { call, reason: format!("{name:?} contains a NUL byte") })?;
         let _scope = self.0.device.enter()?;
         // SAFETY: the handle is ours and live.
         let handle = unsafe { module::function(self.0.device.driver().runtime(), self.0.handle, &name) }?;

@@ -169,7 +169,7 @@ fn c_text(what: &'static str, text: &str) -> Result<CString, RtcError> {
     if text.is_empty() {
         return Err(RtcError::BadText { what, reason: "it is empty" });
     }
-    CString::new(text).map_err(|_| RtcError::BadText { what, reason: "it holds a NUL byte" })
+    CString::new(text).map_err(|_| RtcError::BadText { what, reason: "it contains a NUL byte" })
 }
 
 struct Program<'a> {

@@ -197,7 +197,7 @@ impl Device {
         if self.capture_status(stream)? != CaptureStatus::None {
             return Err(HipError::Invalid {
                 call: "hipLaunchHostFunc",
-                reason: "the stream is being captured, and a function that runs once cannot be replayed".to_owned(),
+                reason: "the stream is being captured, but a function that runs once cannot be replayed".to_owned(),
             });
         }
         let _scope = self.enter()?;

@@ -68,7 +68,7 @@ pub(crate) fn load<T>(
 }
 
 #[cfg(all(test, unix))]
-#[allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#[allow(clippy::unwrap_used, reason = "test helpers may panic")]
 mod tests {
     use dylib::SearchContext;
 
@@ -122,7 +122,7 @@ mod tests {
         let error = load_runtime(&search).map(|_| ()).unwrap_err();
         let LoadError::Incomplete { missing, path, .. } = &error else { panic!("{error:?}") };
         assert!(missing.contains(&"hipMalloc") && missing.contains(&"hipStreamSynchronize"), "{missing:?}");
-        assert!(!missing.contains(&"hipMallocAsync"), "optional symbols must not be asked for: {missing:?}");
+        assert!(!missing.contains(&"hipMallocAsync"), "optional symbols must not be required: {missing:?}");
         assert!(path.ends_with("libamdhip64.so.7"));
     }
 

@@ -88,7 +88,7 @@ pub(crate) fn library(kind: DriverKind, role: Role) -> Option<LibraryNames> {
             } else {
                 &["libhip-host.so", "libhip_host.so"]
             },
-            help: "put libhip-host.so next to the library that asks for it, \
+            help: "put libhip-host.so next to the library that loads it, \
                    or set AMDGPU_EP_HIP_HOST_LIBRARY to its full path",
             anchor: "hipGetDeviceCount",
         },

@@ -16,7 +16,7 @@ pub const ROWS: &[Row] = &[
     Row::new("a_function_that_runs_once_cannot_be_captured", a_function_that_runs_once_cannot_be_captured),
     Row::new("pinned_memory_is_refused_not_replaced_in_a_capture", pinned_memory_is_refused_not_replaced_in_a_capture)
         .skip_where(|device| {
-            (device.kind() != hip::DriverKind::Host).then_some("only the host driver is sure to refuse it")
+            (device.kind() != hip::DriverKind::Host).then_some("only the host driver is guaranteed to reject it")
         }),
     Row::new("a_fork_and_join_is_captured_whole", a_fork_and_join_is_captured_whole),
     Row::new("a_stream_dropped_in_a_capture_ends_it", a_stream_dropped_in_a_capture_ends_it),
@@ -61,7 +61,7 @@ impl Setup {
     fn expect(&self, sent: &[u8], mark_at: usize, mark: u8) {
         let mut wanted = sent.to_vec();
         wanted[mark_at] = mark;
-        assert!(self.target.as_slice() == wanted, "the replayed work gave other bytes");
+        assert!(self.target.as_slice() == wanted, "the replay produced different bytes");
     }
 }
 

@@ -152,7 +152,7 @@ fn a_source_that_does_not_compile_has_a_log(device: &Device) -> Outcome {
 
 fn a_missing_function_is_reported(device: &Device) -> Outcome {
     let module = device.module(&compile(device, SAXPY)?)?;
-    let error = module.function("no_such_kernel").map(|_| ()).err().ok_or("a function that is not there was found")?;
+    let error = module.function("no_such_kernel").map(|_| ()).err().ok_or("a missing function was found")?;
     assert_eq!(error.code(), Some(500), "{error}");
     assert!(matches!(module.function("a\0b"), Err(HipError::Invalid { .. })));
     Ok(())

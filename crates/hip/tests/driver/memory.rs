@@ -9,7 +9,7 @@ pub const ROWS: &[Row] = &[
     Row::new("copies_keep_every_byte_and_touch_no_other", copies_keep_every_byte_and_touch_no_other),
     Row::new("pinned_memory_starts_zeroed_and_copies_both_ways", pinned_memory_starts_zeroed_and_copies_both_ways),
     Row::new("pinned_memory_is_requested_as_coherent", pinned_memory_is_requested_as_coherent).skip_where(|device| {
-        (device.kind() == hip::DriverKind::Nvidia).then_some("the twin does not tell the flags of an allocation")
+        (device.kind() == hip::DriverKind::Nvidia).then_some("the CUDA twin does not report the flags of an allocation")
     }),
     Row::new("copies_within_the_device_keep_every_byte", copies_within_the_device_keep_every_byte),
     Row::new("fill_stays_in_its_range", fill_stays_in_its_range),
@@ -22,7 +22,7 @@ pub const ROWS: &[Row] = &[
     Row::new("handles_outlive_the_values_they_came_from", handles_outlive_the_values_they_came_from),
     Row::new("memory_freed_is_memory_regained", memory_freed_is_memory_regained),
     Row::new("peer_copies_arrive_and_the_current_device_stays", peer_copies_arrive_and_the_current_device_stays)
-        .skip_where(|device| second_device(device).is_none().then_some("there is one device only")),
+        .skip_where(|device| second_device(device).is_none().then_some("there is only one device")),
 ];
 
 const GUARD: usize = 64;
@@ -59,7 +59,7 @@ fn copies_keep_every_byte_and_touch_no_other(device: &Device) -> Outcome {
         buffer.copy_to_host(0, &mut back)?;
         assert!(back[..GUARD].iter().all(|&byte| byte == SENTINEL), "{bytes}: bytes before the copy changed");
         assert!(back[GUARD + bytes..].iter().all(|&byte| byte == SENTINEL), "{bytes}: bytes after the copy changed");
-        assert!(back[GUARD..GUARD + bytes] == sent, "{bytes}: bytes changed on the way");
+        assert!(back[GUARD..GUARD + bytes] == sent, "{bytes}: bytes changed during the copy");
         let mut part = vec![SENTINEL; bytes + 2];
         buffer.copy_to_host(GUARD, &mut part[1..bytes + 1])?;
         assert!(part[1..bytes + 1] == sent && part[0] == SENTINEL && part[bytes + 1] == SENTINEL, "{bytes}");
@@ -224,7 +224,7 @@ fn memory_freed_is_memory_regained(device: &Device) -> Outcome {
 }
 
 fn peer_copies_arrive_and_the_current_device_stays(device: &Device) -> Outcome {
-    let second = second_device(device).ok_or("there is one device only")?;
+    let second = second_device(device).ok_or("there is only one device")?;
     let mut current = -1;
     // SAFETY: `current` is a valid out-pointer for the length of the call.
     let mut ask = || unsafe { (device.driver().table().get_device)(&mut current) };
@@ -248,6 +248,6 @@ fn peer_copies_arrive_and_the_current_device_stays(device: &Device) -> Outcome {
     drop(there);
     // SAFETY: as above.
     let status = unsafe { (device.driver().table().get_device)(&mut current) };
-    assert_eq!((status, current), (0, before), "work on the second device left it current");
+    assert_eq!((status, current), (0, before), "work on the second device changed the current device");
     Ok(())
 }

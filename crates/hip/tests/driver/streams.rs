@@ -114,7 +114,7 @@ fn events_measure_time(device: &Device) -> Outcome {
     let untimed = device.event()?;
     untimed.record(stream.raw())?;
     untimed.synchronize()?;
-    assert!(end.elapsed_ms(&untimed).is_err(), "an event without time stamps gave a time");
+    assert!(end.elapsed_ms(&untimed).is_err(), "an event without timestamps returned a time");
     buffer.fill(0, 1, 0)?;
     Ok(())
 }

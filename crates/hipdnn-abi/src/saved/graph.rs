@@ -267,7 +267,8 @@ fn set_fields(
     object: &Object,
     tensors: &BTreeMap<i64, Arc<Descriptor>>,
 ) -> Outcome {
-    let tensor = |uid: i64| tensors.get(&uid).cloned().ok_or_else(|| malformed(&format!("there is no tensor {uid}")));
+    let tensor =
+        |uid: i64| tensors.get(&uid).cloned().ok_or_else(|| malformed(&format!("tensor {uid} does not exist")));
     for field in fields {
         let Some(value) = object.get(field.name) else { continue };
         let whole = || number(Some(value)).ok_or_else(|| malformed(&format!("{} is not a number", field.name)));

@@ -29,7 +29,7 @@ struct Reader<'b> {
 
 impl<'b> Reader<'b> {
     fn take(&mut self, at: usize, count: usize) -> Answer<&'b [u8]> {
-        self.left = self.left.checked_sub(count).ok_or("it refers to more bytes than it has")?;
+        self.left = self.left.checked_sub(count).ok_or("it refers to data beyond its end")?;
         let end = at.checked_add(count).ok_or(OUTSIDE)?;
         self.bytes.get(at..end).ok_or(OUTSIDE)
     }

@@ -123,7 +123,7 @@ impl Lowering {
     /// The gradients of attention, expanded for pieces.
     pub(super) fn attention_backward(&mut self, operation: &Descriptor) -> Answer {
         if self.variant == Variant::Whole {
-            return Err("the cuDNN bridge runs gradients of attention in pieces only".into());
+            return Err("the cuDNN bridge runs gradients of attention only in pieces".into());
         }
         let v = self.view(operation, H::OPERATION_SDPA_BWD_V_EXT)?;
         let o = self.view(operation, H::OPERATION_SDPA_BWD_O_EXT)?;
@@ -220,7 +220,7 @@ impl Lowering {
         let first = |row: i64| left.map_or(0, |left| row + shift - left + 1).max(0);
         let last = |row: i64| right.map_or(columns - 1, |right| row + shift + right).min(columns - 1);
         if (0..rows).any(|row| first(row) > last(row)) {
-            return Err("cuDNN gives NaN for a query that sees no key".into());
+            return Err("cuDNN returns NaN for a query that attends to no key".into());
         }
         if self.variant == Variant::Whole && left.is_some() && rows > columns {
             return Err("cuDNN supports a left bound only with at most as many queries as keys".into());

@@ -15,7 +15,7 @@ impl Lowering {
         let mode = translate::resample(mode).ok_or_else(|| format!("cuDNN has no {mode}"))?;
         let pads = [H::RESAMPLE_PRE_PADDINGS, H::RESAMPLE_POST_PADDINGS].map(|name| operation.i64s(name));
         if mode == sys::ResampleMode::AVGPOOL_INCLUDE_PADDING && pads.iter().flatten().any(|&pad| pad != 0) {
-            return Err("cuDNN leaves out some of the padding when it counts in the mean".into());
+            return Err("cuDNN omits some of the padding that the mean should include".into());
         }
         let spatial = self.rank - 2;
         let list = |name, filler: i64| -> Answer<Setting> {
@@ -57,7 +57,7 @@ impl Lowering {
         let reads = vec![(A::OPERATION_RESAMPLE_FWD_XDESC, self.view(operation, H::OPERATION_RESAMPLE_FWD_XDESC)?)];
         let writes = vec![(A::OPERATION_RESAMPLE_FWD_YDESC, self.view(operation, H::OPERATION_RESAMPLE_FWD_YDESC)?)];
         if operation.descriptor(H::OPERATION_RESAMPLE_FWD_IDXDESC).is_some() {
-            return Err("cuDNN numbers the positions of maxima in its own way".into());
+            return Err("cuDNN numbers the positions of maxima differently".into());
         }
         let kind = D::OPERATION_RESAMPLE_FWD_DESCRIPTOR;
         self.push(Operation { kind, parameters: Some(parameters), settings: Vec::new(), reads, writes });
@@ -66,7 +66,7 @@ impl Lowering {
 
     pub(super) fn resample_backward(&mut self, operation: &Descriptor) -> Answer {
         if operation.number(H::RESAMPLE_MODE) == Some(ResampleMode::MAXPOOL.0) {
-            return Err("the gradient of maxima needs their positions, which cuDNN numbers in its own way".into());
+            return Err("the gradient of maxima needs their positions, which cuDNN numbers differently".into());
         }
         let parameters = self.window(operation, A::OPERATION_RESAMPLE_BWD_DESC)?;
         let reads = vec![(A::OPERATION_RESAMPLE_BWD_DYDESC, self.view(operation, H::OPERATION_RESAMPLE_BWD_DYDESC)?)];

@@ -66,7 +66,7 @@ impl Search {
             }
         }
         if tried.is_empty() {
-            tried.push(format!("no given folder has {name}"));
+            tried.push(format!("{name} is in none of the given folders"));
         }
         Err(tried)
     }

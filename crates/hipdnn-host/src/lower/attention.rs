@@ -99,7 +99,7 @@ impl Lowering {
         let shapes = [&q, &k, &v].map(|made| <[i64; 4]>::try_from(&made.dims[..]));
         let [Ok([batch, heads, rows, depth]), Ok([key_batch, key_heads, columns, key_depth]), Ok(values)] = shapes
         else {
-            return Err("attention over other than four axes".into());
+            return Err("attention needs four axes".into());
         };
         let [_, _, _, width] = values;
         let fits = heads % key_heads == 0

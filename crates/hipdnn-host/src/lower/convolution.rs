@@ -48,7 +48,7 @@ impl Parameters {
         (0..data.len())
             .map(|axis| {
                 let room = data[axis] + self.pre[axis] + self.post[axis] - dilations[axis] * (filter[axis] - 1) - 1;
-                if room < 0 { Err("the filter reaches beyond the data".into()) } else { Ok(room / strides[axis] + 1) }
+                if room < 0 { Err("the filter extends beyond the data".into()) } else { Ok(room / strides[axis] + 1) }
             })
             .collect()
     }
@@ -151,7 +151,7 @@ impl Lowering {
         let mut dims = made.dims.clone();
         for &(axis, first, count) in parts {
             if first + count > dims[axis] {
-                return Err(format!("a filter's gradient reaches beyond {:?}", made.dims));
+                return Err(format!("a filter's gradient extends beyond {:?}", made.dims));
             }
             dims[axis] = count;
         }

@@ -99,7 +99,7 @@ impl Lowering {
             D::OPERATION_BLOCK_SCALE_QUANTIZE_DESCRIPTOR => self.block_scale_quantize(operation),
             D::OPERATION_BLOCK_SCALE_DEQUANTIZE_DESCRIPTOR => self.block_scale_dequantize(operation),
             D::OPERATION_CUSTOM_OP_DESCRIPTOR_EXT => Err(custom(operation)),
-            other => Err(format!("the engine has no {other:?}")),
+            other => Err(format!("{other:?} is not supported")),
         }
     }
 
@@ -116,12 +116,12 @@ impl Lowering {
         let (port, order) = port_of(tensor)?;
         let made = if let Some(Value::Bytes(bytes)) = tensor.value(A::TENSOR_VALUE_EXT) {
             let Format::Plain(dtype) = port.format else {
-                return Err(format!("tensor {uid} is a value of a small type"));
+                return Err(format!("tensor {uid} is a value with elements smaller than a byte"));
             };
             let value = Tensor::from_bytes(dtype, &port.dims, &bytes).ok_or("a value must be one element")?;
             self.constant(value)
         } else if tensor.flag(A::TENSOR_IS_VIRTUAL) {
-            return Err(format!("virtual tensor {uid} is read before it is made"));
+            return Err(format!("virtual tensor {uid} is read before it is written"));
         } else {
             let dtype = port.format.dtype();
             let id = self.graph.add_value(format!("t{uid}"), dtype, None);
@@ -151,17 +151,17 @@ impl Lowering {
         let tensor = operation.descriptor(name).ok_or_else(|| format!("{name} is not set"))?;
         let (uid, dims) = (uid_of(&tensor), tensor.i64s(A::TENSOR_DIMENSIONS));
         if made.dims != dims {
-            return Err(format!("tensor {uid} has dimensions {dims:?}, and its operation makes {:?}", made.dims));
+            return Err(format!("tensor {uid} has dimensions {dims:?}, but its operation produces {:?}", made.dims));
         }
         let (port, order) = port_of(&tensor)?;
         let typed = self.stored(made, port.format)?;
         if self.made.insert(uid, typed.clone()).is_some() {
-            return Err(format!("tensor {uid} is made twice or read before it is made"));
+            return Err(format!("tensor {uid} is written twice or read before it is written"));
         }
         if !tensor.flag(A::TENSOR_IS_VIRTUAL) {
             let repeats = port.dims.iter().zip(&port.strides).any(|(&extent, &stride)| extent > 1 && stride == 0);
             if repeats {
-                return Err(format!("tensor {uid} is a result and its elements share memory"));
+                return Err(format!("the elements of result tensor {uid} overlap"));
             }
             let turned = self.transpose(&typed, &order)?;
             self.outputs.push((turned.id, port));
@@ -182,7 +182,7 @@ fn compute_type(operation: &Descriptor) -> Answer<DType> {
     match DataType(operation.number(row.name).unwrap_or(-1)) {
         DataType::FLOAT | DataType::HALF | DataType::BFLOAT16 => Ok(DType::F32),
         DataType::DOUBLE | DataType::INT32 | DataType::INT8 => Ok(DType::F64),
-        other => Err(format!("the engine does not compute in {other:?}")),
+        other => Err(format!("computing in {other:?} is not supported")),
     }
 }
 
@@ -190,17 +190,17 @@ fn compute_type(operation: &Descriptor) -> Answer<DType> {
 fn port_of(tensor: &Descriptor) -> Answer<(Port, Vec<usize>)> {
     let uid = uid_of(tensor);
     if tensor.descriptor(A::TENSOR_RAGGED_OFFSET_DESC).is_some() {
-        return Err(format!("tensor {uid} is ragged, which the engine does not do"));
+        return Err(format!("tensor {uid} is ragged, which is not supported"));
     }
     let code = DataType(tensor.number(A::TENSOR_DATA_TYPE).unwrap_or(-1));
-    let format = Format::of(code).ok_or_else(|| format!("tensor {uid} is {code:?}"))?;
+    let format = Format::of(code).ok_or_else(|| format!("tensor {uid} has the unsupported type {code:?}"))?;
     let (dims, strides) = (tensor.i64s(A::TENSOR_DIMENSIONS), tensor.i64s(A::TENSOR_STRIDES));
     let mut order: Vec<usize> = (0..dims.len()).collect();
     order.sort_by_key(|&axis| std::cmp::Reverse(strides[axis]));
     let list = |of: &[i64]| order.iter().map(|&axis| usize::try_from(of[axis]).unwrap_or(0)).collect();
     let is_by_value = tensor.flag(A::TENSOR_IS_RUNTIME_PASS_BY_VALUE_EXT);
     if is_by_value && dims.iter().any(|&extent| extent != 1) {
-        return Err(format!("tensor {uid} is given by value and has dimensions {dims:?}"));
+        return Err(format!("tensor {uid} is passed by value, but has dimensions {dims:?}"));
     }
     Ok((Port { uid, format, dims: list(&dims), strides: list(&strides), is_by_value }, order))
 }

@@ -89,7 +89,7 @@ impl Lowering {
                 self.cast(&is_zero, self.compute())
             }
             M::GEN_INDEX => self.index(operation, x),
-            other => Err(format!("no pointwise {other:?}")),
+            other => Err(format!("the pointwise mode {other:?} is not supported")),
         }
     }
 
@@ -243,7 +243,7 @@ impl Lowering {
                 self.elementwise("Add", &[&share, &bend])
             }
             M::GELU_APPROX_TANH_BWD => self.gelu_tanh_slope(x),
-            other => Err(format!("no pointwise {other:?}")),
+            other => Err(format!("the pointwise mode {other:?} is not supported")),
         }
     }
 

@@ -33,7 +33,7 @@ impl Lowering {
                 let kept = self.elementwise("Where", &[&is_zero, &one, &x])?;
                 self.reduce("ReduceProd", &kept, &axes)?
             }
-            other => return Err(format!("no reduction {other:?}")),
+            other => return Err(format!("the reduction {other:?} is not supported")),
         };
         self.write(operation, A::OPERATION_REDUCTION_YDESC, &reduced)
     }

@@ -83,7 +83,7 @@ impl Lowering {
                 attributes.push(("count_include_pad", Attribute::Int(1)));
                 "AveragePool"
             }
-            other => return Err(format!("no resampling {other:?}")),
+            other => return Err(format!("the resampling mode {other:?} is not supported")),
         };
         if operation.descriptor(A::OPERATION_RESAMPLE_FWD_IDXDESC).is_none() {
             let y = self.compute_node(op, &attributes, &[&x], &dims)?;
@@ -217,7 +217,7 @@ impl Lowering {
         }
         let shape: Vec<usize> = [1, 1].into_iter().chain(pooled.iter().map(|&extent| extent as usize)).collect();
         let values = counts.into_iter().map(|count| Scalar::Float(count.max(1) as f64));
-        let tensor = Tensor::from_scalars(self.compute(), &shape, values).ok_or("results are too many")?;
+        let tensor = Tensor::from_scalars(self.compute(), &shape, values).ok_or("there are too many results")?;
         Ok(self.constant(tensor))
     }
 }

@@ -12,7 +12,7 @@ pub fn library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
     let found = [folder, folder.parent().unwrap()].map(|folder| folder.join("libhipdnn_host.so"));
-    found.iter().find(|file| file.exists()).unwrap_or_else(|| panic!("none of {found:?} is there")).clone()
+    found.iter().find(|file| file.exists()).unwrap_or_else(|| panic!("none of {found:?} exists")).clone()
 }
 
 /// The backend.

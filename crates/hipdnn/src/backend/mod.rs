@@ -78,7 +78,7 @@ fn check_version(file: &Path, version: &str, further: &[u32]) -> Result<(), Load
     };
     if [major, numbers.next().flatten().unwrap_or(0)] < FIRST_KNOWN {
         let file = file.display();
-        tracing::warn!(target: "hipdnn::load", "{file} is hipDNN {version}: before 0.4 descriptors had other numbers");
+        tracing::warn!(target: "hipdnn::load", "{file} is hipDNN {version}, but descriptors changed their numbers in 0.4");
     }
     Ok(())
 }

@@ -171,7 +171,7 @@ impl Graph {
             if let Some(uid) = self.tensors.get(id).uid
                 && !taken.insert(uid)
             {
-                return self.tensors.refuse(id, format!("uid {uid} is used by another tensor too"));
+                return self.tensors.refuse(id, format!("uid {uid} is also used by another tensor"));
             }
         }
         let mut next = 0;

@@ -133,7 +133,7 @@ impl Tensors {
     pub fn require_rank(&self, id: TensorId, least: usize) -> Result<()> {
         let rank = self.dims(id).len();
         if rank < least {
-            return self.refuse(id, format!("it has {rank} axes, and {least} are needed at least"));
+            return self.refuse(id, format!("it has {rank} axes, expected at least {least}"));
         }
         Ok(())
     }
@@ -141,7 +141,7 @@ impl Tensors {
     /// Requires these extents.
     pub fn require_dims(&self, id: TensorId, wanted: &[i64]) -> Result<()> {
         if self.dims(id) != wanted {
-            return self.refuse(id, format!("its extents are {:?} and must be {wanted:?}", self.dims(id)));
+            return self.refuse(id, format!("its extents are {:?}, expected {wanted:?}", self.dims(id)));
         }
         Ok(())
     }
@@ -149,7 +149,7 @@ impl Tensors {
     /// Requires a single element.
     pub fn require_scalar(&self, id: TensorId) -> Result<()> {
         if self.dims(id).iter().any(|&extent| extent != 1) {
-            return self.refuse(id, format!("it must be a scalar, and its extents are {:?}", self.dims(id)));
+            return self.refuse(id, format!("it must be a scalar, but its extents are {:?}", self.dims(id)));
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ impl Tensors {
     /// Requires that a result's extents were given, and uses the axis order of `like` if it has no strides.
     pub fn complete(&mut self, id: TensorId, like: TensorId) -> Result<()> {
         if self.dims(id).is_empty() {
-            return self.refuse(id, "its extents can't be inferred and must be given");
+            return self.refuse(id, "its extents cannot be inferred and must be set");
         }
         let dims = self.dims(id).to_vec();
         self.set_result(id, &dims, Some(like))

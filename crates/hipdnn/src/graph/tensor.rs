@@ -158,19 +158,19 @@ impl Tensor {
             return refuse("it has no element type".into());
         }
         if self.is_virtual && (self.by_value || self.value.is_some()) {
-            return refuse("it can't be virtual and given by value".into());
+            return refuse("it cannot be both virtual and passed by value".into());
         }
         if let Some(value) = self.value
             && self.data_type != Some(value.data_type())
         {
             let found = self.data_type.unwrap_or(value.data_type());
-            return refuse(format!("its value is {:?} and its type is {found:?}", value.data_type()));
+            return refuse(format!("its value is {:?}, but its type is {found:?}", value.data_type()));
         }
         if self.by_value && self.dims.iter().any(|&extent| extent != 1) {
-            return refuse(format!("only a scalar can be given by value, and its extents are {:?}", self.dims));
+            return refuse(format!("only a scalar can be passed by value, but its extents are {:?}", self.dims));
         }
         if self.by_value && !self.data_type.is_some_and(|data_type| BY_VALUE.contains(&data_type)) {
-            return refuse(format!("a {:?} can't be given by value", self.data_type.unwrap_or(DataType::FLOAT)));
+            return refuse(format!("a {:?} cannot be passed by value", self.data_type.unwrap_or(DataType::FLOAT)));
         }
         if let Some(bytes) = self.alignment.filter(|&bytes| bytes < 1) {
             return refuse(format!("an alignment of {bytes} bytes is below 1"));
@@ -238,13 +238,13 @@ mod tests {
             (float(Tensor::new(&[2, 0])), "not positive"),
             (float(Tensor::new(&[2, 3]).strides(&[1])), "1 strides for 2 extents"),
             (Tensor::new(&[2]).named("x"), "no element type"),
-            (float(Tensor::new(&[2]).by_value()), "only a scalar can be given by value"),
-            (Tensor::new(&[1]).by_value().typed(DataType::INT8).named("x"), "a INT8 can't be given by value"),
+            (float(Tensor::new(&[2]).by_value()), "only a scalar can be passed by value"),
+            (Tensor::new(&[1]).by_value().typed(DataType::INT8).named("x"), "a INT8 cannot be passed by value"),
             (
                 Tensor::scalar(Scalar::F32(1.0)).typed(DataType::HALF).named("x"),
-                "its value is FLOAT and its type is HALF",
+                "its value is FLOAT, but its type is HALF",
             ),
-            (float(Tensor { is_virtual: true, ..Tensor::new(&[1]).by_value() }), "virtual and given by value"),
+            (float(Tensor { is_virtual: true, ..Tensor::new(&[1]).by_value() }), "virtual and passed by value"),
             (float(Tensor::new(&[2]).aligned(0)), "alignment of 0 bytes"),
             (float(Tensor::new(&[i64::MAX, 4]).strides(&[4, 1])), "overflow"),
         ] {

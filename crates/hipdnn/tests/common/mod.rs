@@ -1,5 +1,5 @@
 //! The stand-in for a backend, built from C like a user's library.
-#![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+#![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

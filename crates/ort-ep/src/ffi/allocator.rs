@@ -247,7 +247,7 @@ unsafe fn release<A: Allocator>(this: *mut sys::OrtAllocator) {
         tracing::error!(
             target: "ort_ep::memory",
             "an allocator was released while {left} of its blocks are in use; freeing them later may crash in ONNX Runtime\n  \
-             help: with ONNX Runtime GenAI 0.18, delete all generators before you make another model"
+             help: with ONNX Runtime GenAI 0.18, delete all generators before you create another model"
         );
     }
 }

@@ -57,7 +57,7 @@ impl CreateFactoriesArgs {
     /// Same as for `respond`.
     unsafe fn checked_name(&self) -> Result<String> {
         if self.factories.is_null() || self.num_factories.is_null() || self.max_factories == 0 {
-            return Err(Error::invalid_argument("CreateEpFactories got no room for a factory"));
+            return Err(Error::invalid_argument("CreateEpFactories got no output for a factory"));
         }
         if self.registered_name.is_null() {
             return Err(Error::invalid_argument("CreateEpFactories got no registration name"));

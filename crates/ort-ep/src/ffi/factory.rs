@@ -72,9 +72,7 @@ impl FactoryState {
     /// The info of an offered memory, or an error if it was never offered.
     pub fn offered(&self, memory: MemoryDevice) -> Result<Arc<MemoryInfo>> {
         self.info(memory).ok_or_else(|| {
-            Error::invalid_argument(format!(
-                "an allocator was requested for a memory that was never offered: {memory:?}"
-            ))
+            Error::invalid_argument(format!("an allocator was requested for memory that was never offered: {memory:?}"))
         })
     }
 }
@@ -180,7 +178,7 @@ impl FactoryBox {
             if is_over || self.border.runtime.api_version() >= FIRST_THAT_ROLLS_BACK {
                 return Err(error);
             }
-            tracing::error!(target: "ort_ep::load", %error, "a part of the plugin is missing: registered without it");
+            tracing::error!(target: "ort_ep::load", %error, "registered without a missing part of the plugin");
             Ok(stand_in(error))
         })
     }
@@ -276,7 +274,7 @@ unsafe extern "system" fn get_supported_devices(
         let mut offers = this.inner.devices(&listed, &this.environment()?)?;
         if offers.len() > max_ep_devices {
             let found = offers.len();
-            tracing::warn!(target: "ort_ep::load", found, "ONNX Runtime accepts {max_ep_devices} devices: the rest are left out");
+            tracing::warn!(target: "ort_ep::load", found, "ONNX Runtime accepts {max_ep_devices} devices: the others are dropped");
             offers.truncate(max_ep_devices);
         }
         let mut made = EpDevices::new(this.border.runtime, factory);

@@ -368,7 +368,7 @@ unsafe extern "system" fn get_available_resource(
             let bytes = this
                 .own
                 .available_bytes()
-                .ok_or_else(|| Error::not_implemented("the available memory is not known"))?;
+                .ok_or_else(|| Error::not_implemented("the amount of free memory is unknown"))?;
             out.write(sys::OrtResourceCount::of_bytes(bytes));
             Ok(())
         })

@@ -1,5 +1,5 @@
 //! Runs a Python script against each ONNX Runtime that `cargo xtask setup` installed.
-#![allow(clippy::unwrap_used, reason = "only tests call this, and panics are how they fail")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 use std::{
     path::{Path, PathBuf},
     process::Command,

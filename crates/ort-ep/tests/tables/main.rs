@@ -322,7 +322,7 @@ fn entries_that_can_not_be_used_are_refused() {
             assert!(factory.is_none());
             runtime.error(status).unwrap()
         };
-        assert!(refused(Some(c"x"), 0).contains("no room for a factory"));
+        assert!(refused(Some(c"x"), 0).contains("no output for a factory"));
         assert!(refused(None, 1).contains("no registration name"));
         assert!(refused(Some(c""), 1).contains("name is empty"));
         assert!(refused(Some(c"\xFF"), 1).contains("not UTF-8"));

@@ -138,23 +138,23 @@ impl Attention {
         let Some([key_batch, key_heads, columns, key_depth]) = keys else { return tensors.refuse(k, FOUR_AXES) };
         let Some([value_batch, value_heads, value_rows, width]) = values else { return tensors.refuse(v, FOUR_AXES) };
         if key_batch != batch || key_depth != depth || heads % key_heads != 0 {
-            return tensors.refuse(k, format!("{:?} does not fit queries of {:?}", tensors.dims(k), tensors.dims(q)));
+            return tensors.refuse(k, format!("{:?} does not match queries of {:?}", tensors.dims(k), tensors.dims(q)));
         }
         if value_batch != batch || value_heads != key_heads || value_rows != columns {
-            return tensors.refuse(v, format!("{:?} does not fit keys of {:?}", tensors.dims(v), tensors.dims(k)));
+            return tensors.refuse(v, format!("{:?} does not match keys of {:?}", tensors.dims(v), tensors.dims(k)));
         }
         if let Some(mask) = self.mask {
             let dims = tensors.dims(mask);
             let wanted = &[batch, heads, rows, columns][4 - dims.len().min(4)..];
             let fits = |(&extent, &wanted): (&i64, &i64)| extent == 1 || extent == wanted;
             if dims.len() > 4 || !dims.iter().zip(wanted).all(fits) {
-                return tensors.refuse(mask, format!("{dims:?} does not repeat over scores of {wanted:?}"));
+                return tensors.refuse(mask, format!("{dims:?} does not broadcast to scores of {wanted:?}"));
             }
         }
         if let Some(scale) = self.scale_by {
             tensors.require_scalar(scale)?;
             if self.scale.is_some() {
-                return tensors.refuse(scale, "a scale is given as a number too");
+                return tensors.refuse(scale, "a scale is also set as a number");
             }
         }
         for length in self.lengths.into_iter().flatten() {
@@ -167,7 +167,7 @@ impl Attention {
             }
         }
         if self.is_causal && self.right_bound.is_some_and(|bound| bound > 0) {
-            return tensors.refuse(q, "causal attention sees no keys behind a query's own");
+            return tensors.refuse(q, "causal attention does not attend to keys after the query's own");
         }
         if let Some(Dropout { probability, seed, offset }) = self.dropout {
             if !(0.0..1.0).contains(&probability) {

@@ -132,7 +132,7 @@ pub(in crate::graph) fn batch_norm_training(tensors: TrainingTensors) -> Operati
         tensors.require_scalar(epsilon)?;
         let data = tensors.dims(x).to_vec();
         if data == wanted {
-            return tensors.refuse(x, "one element for each channel has no variance");
+            return tensors.refuse(x, "a single element per channel has no variance");
         }
         tensors.set_result(y, &data, Some(x))?;
         let mut statistics = vec![mean, inverse_deviation];

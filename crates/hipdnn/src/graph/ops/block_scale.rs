@@ -25,7 +25,7 @@ pub(in crate::graph) fn quantize(
             return tensors.refuse(x, format!("it has no axis {at}"));
         };
         if block <= 0 || *extent % i64::from(block) != 0 {
-            return tensors.refuse(x, format!("extent {extent} can't be cut into blocks of {block}"));
+            return tensors.refuse(x, format!("extent {extent} cannot be divided into blocks of {block}"));
         }
         *extent /= i64::from(block);
         let data = tensors.dims(x).to_vec();
@@ -62,11 +62,11 @@ pub(in crate::graph) fn dequantize(x: TensorId, scale: TensorId, y: TensorId, bl
     let rule = move |tensors: &mut Tensors| {
         let data = tensors.dims(x).to_vec();
         if blocks.is_empty() || blocks.len() > data.len() || blocks.iter().any(|&block| block <= 0) {
-            return tensors.refuse(x, format!("blocks of {blocks:?} do not fit its {} axes", data.len()));
+            return tensors.refuse(x, format!("blocks of {blocks:?} do not match its {} axes", data.len()));
         }
         let scales = tensors.dims(scale).len();
         if scales != data.len() {
-            return tensors.refuse(scale, format!("it has {scales} axes, and the data has {}", data.len()));
+            return tensors.refuse(scale, format!("it has {scales} axes, but the data has {}", data.len()));
         }
         tensors.set_result(y, &data, Some(x))
     };

@@ -78,15 +78,15 @@ impl Convolution {
         tensors.require_rank(x, 3)?;
         let (input, filter) = (tensors.dims(x), tensors.dims(w));
         if filter.len() != input.len() {
-            return tensors.refuse(w, format!("it has {} axes, and the data has {}", filter.len(), input.len()));
+            return tensors.refuse(w, format!("it has {} axes, but the data has {}", filter.len(), input.len()));
         }
         self.check(input.len() - 2)?;
         if input[1] % filter[1] != 0 {
-            return tensors.refuse(w, format!("{} channels can't be cut into groups of {}", input[1], filter[1]));
+            return tensors.refuse(w, format!("{} channels cannot be divided into groups of {}", input[1], filter[1]));
         }
         let groups = input[1] / filter[1];
         if filter[0] % groups != 0 {
-            return tensors.refuse(w, format!("{} filters can't be cut into {groups} groups", filter[0]));
+            return tensors.refuse(w, format!("{} filters cannot be divided into {groups} groups", filter[0]));
         }
         let mut dims = vec![input[0], filter[0]];
         for axis in 0..input.len() - 2 {

@@ -10,16 +10,19 @@ pub(in crate::graph) fn matmul(a: TensorId, b: TensorId, c: TensorId) -> Operati
         tensors.require_rank(a, 2)?;
         let (left, right) = (tensors.dims(a), tensors.dims(b));
         if left.len() != right.len() {
-            return tensors.refuse(b, format!("it has {} axes, and the left operand has {}", right.len(), left.len()));
+            return tensors.refuse(b, format!("it has {} axes, but the left operand has {}", right.len(), left.len()));
         }
         let batch = left.len() - 2;
         if left[batch + 1] != right[batch] {
-            return tensors.refuse(b, format!("{} rows meet {} columns on the left", right[batch], left[batch + 1]));
+            return tensors.refuse(
+                b,
+                format!("its {} rows do not match the left operand's {} columns", right[batch], left[batch + 1]),
+            );
         }
         let mut dims = Vec::with_capacity(left.len());
         for axis in 0..batch {
             if left[axis] % right[axis] != 0 && right[axis] % left[axis] != 0 {
-                return tensors.refuse(b, format!("batch {} does not divide into {}", right[axis], left[axis]));
+                return tensors.refuse(b, format!("batch {} cannot be broadcast to {}", right[axis], left[axis]));
             }
             dims.push(left[axis].max(right[axis]));
         }

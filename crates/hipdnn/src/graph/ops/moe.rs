@@ -63,7 +63,7 @@ pub(in crate::graph) fn moe_grouped_matmul(
         let &[_, rows, depth] = tensors.dims(token) else { return tensors.refuse(token, TOKENS) };
         let &[experts, weight_depth, width] = tensors.dims(weight) else { return tensors.refuse(weight, WEIGHTS) };
         if weight_depth != depth {
-            return tensors.refuse(weight, format!("{weight_depth} rows meet {depth} columns of the tokens"));
+            return tensors.refuse(weight, format!("its {weight_depth} rows do not match the tokens' {depth} columns"));
         }
         require_offsets(tensors, offsets, experts)?;
         let moves = what.mode != MoeGroupedMatmulMode::NONE;
@@ -74,7 +74,7 @@ pub(in crate::graph) fn moe_grouped_matmul(
             return tensors.refuse(token, format!("mode {:?} needs the number of experts of a token", what.mode));
         }
         let dims = match tensors.dims(output) {
-            [] if moves => return tensors.refuse(output, "its extents can't be inferred and must be given"),
+            [] if moves => return tensors.refuse(output, "its extents cannot be inferred and must be set"),
             [] => vec![1, rows, width],
             &[first, rows, _] => vec![first, if moves { rows } else { tensors.dims(token)[1] }, width],
             _ => return tensors.refuse(output, TOKENS),
@@ -104,7 +104,7 @@ pub(in crate::graph) fn moe_grouped_matmul_backward(
         let &[_, rows, width] = tensors.dims(d_output) else { return tensors.refuse(d_output, TOKENS) };
         let &[_, token_rows, depth] = tensors.dims(token) else { return tensors.refuse(token, TOKENS) };
         if token_rows != rows {
-            return tensors.refuse(token, format!("{token_rows} rows meet {rows} rows of the gradient"));
+            return tensors.refuse(token, format!("its {token_rows} rows do not match the gradient's {rows} rows"));
         }
         let experts = offsets_of(tensors, offsets)?;
         tensors.set_result(d_weight, &[experts, depth, width], None)

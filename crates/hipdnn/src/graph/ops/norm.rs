@@ -26,7 +26,7 @@ fn require_parameter(tensors: &Tensors, x: TensorId, parameter: TensorId, axes: 
     let data = tensors.dims(x);
     if axes == 0 || axes >= data.len() {
         return tensors
-            .refuse(x, format!("{axes} of its {} axes can't be normalised: the first one stays", data.len()));
+            .refuse(x, format!("{axes} of its {} axes cannot be normalised: the first axis must remain", data.len()));
     }
     let first = data.len() - axes;
     let wanted: Vec<i64> =

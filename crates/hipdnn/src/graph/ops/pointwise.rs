@@ -72,7 +72,7 @@ fn infer(tensors: &mut Tensors, what: Pointwise, inputs: &[TensorId], output: Te
     let mode = what.mode;
     let wanted = mode.inputs().unwrap_or(inputs.len().clamp(1, 3));
     if wanted != inputs.len() {
-        let rule = format!("{mode:?} reads {wanted} tensors and was given {}", inputs.len());
+        let rule = format!("{mode:?} expects {wanted} tensors, found {}", inputs.len());
         return Err(Error::invalid("pointwise", rule));
     }
     let rank = inputs.iter().map(|&input| tensors.dims(input).len()).max().unwrap_or(0);
@@ -80,7 +80,7 @@ fn infer(tensors: &mut Tensors, what: Pointwise, inputs: &[TensorId], output: Te
     for &input in inputs {
         for (axis, &extent) in tensors.dims(input).iter().enumerate() {
             if dims[axis] != extent && dims[axis] != 1 && extent != 1 {
-                return tensors.refuse(input, format!("extent {extent} of axis {axis} meets {}", dims[axis]));
+                return tensors.refuse(input, format!("extent {extent} of axis {axis} does not match {}", dims[axis]));
             }
             dims[axis] = dims[axis].max(extent);
         }
@@ -88,11 +88,11 @@ fn infer(tensors: &mut Tensors, what: Pointwise, inputs: &[TensorId], output: Te
     if mode == PointwiseMode::GEN_INDEX
         && let Some(axis) = what.axis.filter(|&axis| usize::try_from(axis).map_or(true, |axis| axis >= rank))
     {
-        return tensors.refuse(inputs[0], format!("it has no axis {axis} to count along"));
+        return tensors.refuse(inputs[0], format!("it has no axis {axis} for indices"));
     }
     let like = inputs.iter().copied().find(|&input| tensors.dims(input) == dims);
     if like.is_none() && tensors.get(output).strides.is_empty() {
-        return tensors.refuse(output, "no input has its extents, so its strides must be given");
+        return tensors.refuse(output, "no input has its extents, so its strides must be set");
     }
     tensors.set_result(output, &dims, like)
 }

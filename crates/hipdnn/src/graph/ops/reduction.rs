@@ -24,7 +24,7 @@ pub(in crate::graph) fn reduction(what: Reduction, x: TensorId, y: TensorId) -> 
     let rule = move |tensors: &mut Tensors| {
         let (data, result) = (tensors.dims(x), tensors.dims(y));
         if data.len() != result.len() {
-            return tensors.refuse(y, format!("it has {} axes, and the input has {}", result.len(), data.len()));
+            return tensors.refuse(y, format!("it has {} axes, but the input has {}", result.len(), data.len()));
         }
         if let Some(axis) = (0..data.len()).find(|&axis| result[axis] != data[axis] && result[axis] != 1) {
             let rule = format!("extent {} of axis {axis} is neither {} nor 1", result[axis], data[axis]);

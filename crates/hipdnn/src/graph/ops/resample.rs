@@ -85,10 +85,10 @@ pub(in crate::graph) fn resample(what: Resample, x: TensorId, y: TensorId, index
         tensors.set_result(y, &dims, Some(x))?;
         let Some(index) = index else { return Ok(()) };
         if what.mode != ResampleMode::MAXPOOL {
-            return tensors.refuse(index, "only a maximum has a place");
+            return tensors.refuse(index, "only a maximum has an index");
         }
         if !matches!(tensors.get(index).data_type, Some(DataType::INT8 | DataType::INT32)) {
-            return tensors.refuse(index, "an index is INT8 or INT32");
+            return tensors.refuse(index, "an index must be INT8 or INT32");
         }
         tensors.set_result(index, &dims, Some(x))
     };

@@ -37,7 +37,7 @@ fn graphs_as_a_whole() {
         let [a, b] = ["a", "twin"].map(|name| graph.tensor(Tensor::new(&[2, 3]).uid(7).named(name)));
         graph.pointwise(PointwiseMode::ADD, &[a, b]);
     });
-    assert_says(&found, "tensor \"twin\": uid 7 is used by another tensor too");
+    assert_says(&found, "tensor \"twin\": uid 7 is also used by another tensor");
 }
 
 #[test]
@@ -50,10 +50,10 @@ fn convolutions() {
         assert_says(&found, wanted);
     };
     let plain = || Convolution::new(2);
-    says(&[1, 3], &[2, 3], Convolution::new(0), "tensor \"x\": it has 2 axes, and 3 are needed at least");
-    says(&[1, 3, 4, 4], &[2, 3, 1], plain(), "tensor \"w\": it has 3 axes, and the data has 4");
-    says(&[1, 5, 4, 4], &[2, 3, 1, 1], plain(), "tensor \"w\": 5 channels can't be cut into groups of 3");
-    says(&[1, 4, 4, 4], &[3, 2, 1, 1], plain(), "tensor \"w\": 3 filters can't be cut into 2 groups");
+    says(&[1, 3], &[2, 3], Convolution::new(0), "tensor \"x\": it has 2 axes, expected at least 3");
+    says(&[1, 3, 4, 4], &[2, 3, 1], plain(), "tensor \"w\": it has 3 axes, but the data has 4");
+    says(&[1, 5, 4, 4], &[2, 3, 1, 1], plain(), "tensor \"w\": 5 channels cannot be divided into groups of 3");
+    says(&[1, 4, 4, 4], &[3, 2, 1, 1], plain(), "tensor \"w\": 3 filters cannot be divided into 2 groups");
     says(&[1, 3, 2, 9], &[2, 3, 3, 3], plain(), "tensor \"x\": extent 2 of spatial axis 0 is smaller");
     says(&[1, 3, 4, 4], &[2, 3, 1, 1], plain().strides(&[1, 0]), "convolution: strides 0 is below 1");
     says(&[1, 3, 4, 4], &[2, 3, 1, 1], plain().dilations(&[0, 1]), "convolution: dilations 0 is below 1");
@@ -63,12 +63,12 @@ fn convolutions() {
         let [dy, w] = [add(graph, "dy", &[1, 2, 4, 4]), add(graph, "w", &[2, 3, 3, 3])];
         graph.convolution_to_data(dy, w, &[1, 3, 7, 6], Convolution::new(2));
     });
-    assert_says(&found, "tensor \"dy\": its extents are [1, 2, 4, 4] and must be [1, 2, 5, 4]");
+    assert_says(&found, "tensor \"dy\": its extents are [1, 2, 4, 4], expected [1, 2, 5, 4]");
     let found = refusal(|graph| {
         let [x, dy] = [add(graph, "x", &[1, 3, 6, 6]), add(graph, "dy", &[1, 2, 4, 4])];
         graph.convolution_to_filter(x, dy, &[], Convolution::new(2));
     });
-    assert_says(&found, "its extents can't be inferred and must be given");
+    assert_says(&found, "its extents cannot be inferred and must be set");
 }
 
 #[test]
@@ -80,10 +80,10 @@ fn products() {
         });
         assert_says(&found, wanted);
     };
-    says(&[3], &[3], "tensor \"a\": it has 1 axes, and 2 are needed");
-    says(&[2, 3], &[1, 3, 4], "tensor \"b\": it has 3 axes, and the left operand has 2");
-    says(&[2, 3], &[4, 5], "tensor \"b\": 4 rows meet 3 columns on the left");
-    says(&[2, 2, 3], &[3, 3, 5], "tensor \"b\": batch 3 does not divide into 2");
+    says(&[3], &[3], "tensor \"a\": it has 1 axes, expected at least 2");
+    says(&[2, 3], &[1, 3, 4], "tensor \"b\": it has 3 axes, but the left operand has 2");
+    says(&[2, 3], &[4, 5], "tensor \"b\": its 4 rows do not match the left operand's 3 columns");
+    says(&[2, 2, 3], &[3, 3, 5], "tensor \"b\": batch 3 cannot be broadcast to 2");
 }
 
 #[test]
@@ -95,25 +95,25 @@ fn pointwise_operations_and_reductions() {
         });
         assert_says(&found, wanted);
     };
-    unary(PointwiseMode::ADD.into(), "pointwise: ADD reads 2 tensors and was given 1");
-    unary(PointwiseMode::BINARY_SELECT.into(), "pointwise: BINARY_SELECT reads 3 tensors and was given 1");
+    unary(PointwiseMode::ADD.into(), "pointwise: ADD expects 2 tensors, found 1");
+    unary(PointwiseMode::BINARY_SELECT.into(), "pointwise: BINARY_SELECT expects 3 tensors, found 1");
     let index = Pointwise { axis: Some(2), ..PointwiseMode::GEN_INDEX.into() };
-    unary(index, "tensor \"x\": it has no axis 2 to count along");
+    unary(index, "tensor \"x\": it has no axis 2 for indices");
     let found = refusal(|graph| {
         graph.pointwise(PointwiseMode(999), &[]);
     });
-    assert_says(&found, "reads 1 tensors and was given 0");
+    assert_says(&found, "expects 1 tensors, found 0");
     let found = refusal(|graph| {
         let [x, y] = [add(graph, "x", &[2, 3]), add(graph, "y", &[2, 4])];
         graph.pointwise(PointwiseMode::MUL, &[x, y]);
     });
-    assert_says(&found, "tensor \"y\": extent 4 of axis 1 meets 3");
+    assert_says(&found, "tensor \"y\": extent 4 of axis 1 does not match 3");
     let found = refusal(|graph| {
         let [x, y] = [add(graph, "x", &[2, 1]), add(graph, "y", &[1, 3])];
         let sum = graph.pointwise(PointwiseMode::ADD, &[x, y]);
         graph.output(sum, Tensor::default().named("sum"));
     });
-    assert_says(&found, "tensor \"sum\": no input has its extents, so its strides must be given");
+    assert_says(&found, "tensor \"sum\": no input has its extents, so its strides must be set");
     let reduce = |dims: &[i64], wanted: &str| {
         let found = refusal(|graph| {
             let x = add(graph, "x", &[2, 3]);
@@ -122,7 +122,7 @@ fn pointwise_operations_and_reductions() {
         });
         assert_says(&found, wanted);
     };
-    reduce(&[2], "tensor \"y\": it has 1 axes, and the input has 2");
+    reduce(&[2], "tensor \"y\": it has 1 axes, but the input has 2");
     reduce(&[2, 2], "tensor \"y\": extent 2 of axis 1 is neither 3 nor 1");
     reduce(&[2, 3], "tensor \"y\": no axis is reduced");
 }
@@ -138,17 +138,17 @@ fn norms() {
         });
         assert_says(&found, wanted);
     };
-    layer(&[1, 3, 4], &[2], 2, "tensor \"epsilon\": it must be a scalar, and its extents are [2]");
-    layer(&[1, 1, 4], &[1], 2, "tensor \"scale\": its extents are [1, 1, 4] and must be [1, 3, 4]");
-    layer(&[1, 1, 4], &[1], 1, "tensor \"bias\": its extents are [1, 3, 4] and must be [1, 1, 4]");
-    layer(&[1, 3, 4], &[1], 3, "tensor \"x\": 3 of its 3 axes can't be normalised: the first one stays");
-    layer(&[1, 3, 4], &[1], 0, "tensor \"x\": 0 of its 3 axes can't be normalised");
+    layer(&[1, 3, 4], &[2], 2, "tensor \"epsilon\": it must be a scalar, but its extents are [2]");
+    layer(&[1, 1, 4], &[1], 2, "tensor \"scale\": its extents are [1, 1, 4], expected [1, 3, 4]");
+    layer(&[1, 1, 4], &[1], 1, "tensor \"bias\": its extents are [1, 3, 4], expected [1, 1, 4]");
+    layer(&[1, 3, 4], &[1], 3, "tensor \"x\": 3 of its 3 axes cannot be normalised: the first axis must remain");
+    layer(&[1, 3, 4], &[1], 0, "tensor \"x\": 0 of its 3 axes cannot be normalised");
     let found = refusal(|graph| {
         let [dy, x] = [add(graph, "dy", &[2, 3]), add(graph, "x", &[2, 4])];
         let [scale, inverse] = [add(graph, "scale", &[1, 4]), add(graph, "inverse", &[2, 1])];
         graph.rms_norm_backward([dy, x, scale], inverse, 1);
     });
-    assert_says(&found, "tensor \"dy\": its extents are [2, 3] and must be [2, 4]");
+    assert_says(&found, "tensor \"dy\": its extents are [2, 3], expected [2, 4]");
     let batch = |x: &[i64], mean: &[i64], wanted: &str| {
         let found = refusal(|graph| {
             let [x, mean] = [add(graph, "x", x), add(graph, "mean", mean)];
@@ -159,15 +159,15 @@ fn norms() {
         });
         assert_says(&found, wanted);
     };
-    batch(&[3], &[3], "tensor \"x\": it has 1 axes, and 2 are needed");
-    batch(&[2, 3, 5], &[1, 4, 1], "tensor \"mean\": its extents are [1, 4, 1] and must be [1, 3, 1]");
+    batch(&[3], &[3], "tensor \"x\": it has 1 axes, expected at least 2");
+    batch(&[2, 3, 5], &[1, 4, 1], "tensor \"mean\": its extents are [1, 4, 1], expected [1, 3, 1]");
     let found = refusal(|graph| {
         let x = add(graph, "x", &[1, 3, 1]);
         let [scale, bias] = ["scale", "bias"].map(|name| add(graph, name, &[1, 3, 1]));
         let epsilon = graph.tensor(Tensor::scalar(Scalar::F32(1e-5)));
         graph.batch_norm_training(x, [scale, bias], epsilon, None);
     });
-    assert_says(&found, "tensor \"x\": one element for each channel has no variance");
+    assert_says(&found, "tensor \"x\": a single element per channel has no variance");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn pooling() {
         });
         assert_says(&found, wanted);
     };
-    says(&[2, 3], |_| {}, "tensor \"x\": it has 2 axes, and 3 are needed");
+    says(&[2, 3], |_| {}, "tensor \"x\": it has 2 axes, expected at least 3");
     says(&[1, 1, 4], |_| {}, "resample: every parameter must have 1 numbers");
     says(&[1, 1, 4, 1], |_| {}, "tensor \"x\": extent 1 of spatial axis 1 is smaller than the window");
     says(&[1, 1, 4, 4], |what| what.strides[1] = 0, "resample: a parameter of spatial axis 1 is negative or zero");
@@ -194,13 +194,13 @@ fn pooling() {
         });
         assert_says(&found, wanted);
     };
-    index(ResampleMode::AVGPOOL_INCLUDE_PADDING, DataType::INT32, "tensor \"index\": only a maximum has a place");
-    index(ResampleMode::MAXPOOL, DataType::FLOAT, "tensor \"index\": an index is INT8 or INT32");
+    index(ResampleMode::AVGPOOL_INCLUDE_PADDING, DataType::INT32, "tensor \"index\": only a maximum has an index");
+    index(ResampleMode::MAXPOOL, DataType::FLOAT, "tensor \"index\": an index must be INT8 or INT32");
     let found = refusal(|graph| {
         let dy = add(graph, "dy", &[1, 1, 3, 3]);
         graph.resample_backward(Resample::new(ResampleMode::MAXPOOL, &[2, 2]), dy, None, &[1, 1, 4, 4]);
     });
-    assert_says(&found, "tensor \"dy\": its extents are [1, 1, 3, 3] and must be [1, 1, 2, 2]");
+    assert_says(&found, "tensor \"dy\": its extents are [1, 1, 3, 3], expected [1, 1, 2, 2]");
 }
 
 #[test]
@@ -218,28 +218,28 @@ fn attention() {
     let none: fn(&mut Graph, &mut Attention) = |_, _| {};
     says(good, none, "nothing");
     says([&[4, 5, 8], good[1], good[2]], none, "tensor \"q\": it must have four axes");
-    says([&[2, 3, 5, 8], good[1], good[2]], none, "tensor \"k\": [2, 2, 7, 8] does not fit queries of [2, 3, 5, 8]");
-    says([good[0], &[2, 2, 7, 9], good[2]], none, "tensor \"k\": [2, 2, 7, 9] does not fit");
-    says([good[0], good[1], &[2, 2, 6, 3]], none, "tensor \"v\": [2, 2, 6, 3] does not fit keys of");
+    says([&[2, 3, 5, 8], good[1], good[2]], none, "tensor \"k\": [2, 2, 7, 8] does not match queries of [2, 3, 5, 8]");
+    says([good[0], &[2, 2, 7, 9], good[2]], none, "tensor \"k\": [2, 2, 7, 9] does not match");
+    says([good[0], good[1], &[2, 2, 6, 3]], none, "tensor \"v\": [2, 2, 6, 3] does not match keys of");
     says(
         good,
         |g, a| a.mask = Some(add(g, "mask", &[5, 6])),
-        "tensor \"mask\": [5, 6] does not repeat over scores of [5, 7]",
+        "tensor \"mask\": [5, 6] does not broadcast to scores of [5, 7]",
     );
     says(good, |g, a| a.scale_by = Some(add(g, "scale", &[2])), "tensor \"scale\": it must be a scalar");
     says(
         good,
         |g, a| (a.scale, a.scale_by) = (Some(0.5), Some(add(g, "scale", &[1]))),
-        "tensor \"scale\": a scale is given as a number too",
+        "tensor \"scale\": a scale is also set as a number",
     );
     says(
         good,
         |g, a| a.lengths = Some([add(g, "queries", &[2, 1, 1, 1]), add(g, "keys", &[2])]),
-        "tensor \"keys\": its extents are [2] and must be [2, 1, 1, 1]",
+        "tensor \"keys\": its extents are [2], expected [2, 1, 1, 1]",
     );
     says(good, |_, a| a.left_bound = Some(0), "tensor \"q\": a left bound of 0 is below 1");
     says(good, |_, a| a.right_bound = Some(-1), "tensor \"q\": a right bound of -1 is below 0");
-    says(good, |_, a| (a.is_causal, a.right_bound) = (true, Some(1)), "causal attention sees no keys behind");
+    says(good, |_, a| (a.is_causal, a.right_bound) = (true, Some(1)), "causal attention does not attend to keys after");
     says(
         good,
         |g, a| {
@@ -254,7 +254,7 @@ fn attention() {
         let statistics = add(graph, "statistics", &[2, 4, 5, 1]);
         graph.attention_backward(Attention::default(), qkv, [o, statistics], d_o);
     });
-    assert_says(&found, "tensor \"do\": its extents are [2, 4, 5, 8] and must be [2, 4, 5, 3]");
+    assert_says(&found, "tensor \"do\": its extents are [2, 4, 5, 8], expected [2, 4, 5, 3]");
 }
 
 #[test]
@@ -267,8 +267,8 @@ fn blocks_experts_and_custom_operations() {
         assert_says(&found, wanted);
     };
     quantize(32, None, "nothing");
-    quantize(0, None, "tensor \"x\": extent 64 can't be cut into blocks of 0");
-    quantize(24, None, "tensor \"x\": extent 64 can't be cut into blocks of 24");
+    quantize(0, None, "tensor \"x\": extent 64 cannot be divided into blocks of 0");
+    quantize(24, None, "tensor \"x\": extent 64 cannot be divided into blocks of 24");
     quantize(2, Some(2), "tensor \"x\": it has no axis 2");
     quantize(2, Some(-1), "tensor \"x\": it has no axis -1");
     let dequantize = |scale: &[i64], blocks: &[i32], wanted: &str| {
@@ -279,10 +279,10 @@ fn blocks_experts_and_custom_operations() {
         assert_says(&found, wanted);
     };
     dequantize(&[4, 2], &[32], "nothing");
-    dequantize(&[4, 2], &[], "tensor \"x\": blocks of [] do not fit its 2 axes");
-    dequantize(&[4, 2], &[1, 1, 32], "tensor \"x\": blocks of [1, 1, 32] do not fit");
-    dequantize(&[4, 2], &[-1], "tensor \"x\": blocks of [-1] do not fit");
-    dequantize(&[8], &[32], "tensor \"scale\": it has 1 axes, and the data has 2");
+    dequantize(&[4, 2], &[], "tensor \"x\": blocks of [] do not match its 2 axes");
+    dequantize(&[4, 2], &[1, 1, 32], "tensor \"x\": blocks of [1, 1, 32] do not match");
+    dequantize(&[4, 2], &[-1], "tensor \"x\": blocks of [-1] do not match");
+    dequantize(&[8], &[32], "tensor \"scale\": it has 1 axes, but the data has 2");
     let experts = |what: MoeGroupedMatmul, weight: &[i64], wanted: &str| {
         let found = refusal(|graph| {
             let [token, weight] = [add(graph, "token", &[1, 10, 8]), add(graph, "weight", weight)];
@@ -293,7 +293,7 @@ fn blocks_experts_and_custom_operations() {
     };
     let plain = MoeGroupedMatmul::default();
     experts(plain, &[3, 8, 5], "nothing");
-    experts(plain, &[3, 7, 5], "tensor \"weight\": 7 rows meet 8 columns of the tokens");
+    experts(plain, &[3, 7, 5], "tensor \"weight\": its 7 rows do not match the tokens' 8 columns");
     experts(plain, &[4, 8, 5], "tensor \"offsets\": 3 offsets for 4 experts");
     experts(plain, &[8, 5], "tensor \"weight\": it must have three axes");
     let gathers = MoeGroupedMatmul { mode: MoeGroupedMatmulMode::GATHER, ..plain };
@@ -307,7 +307,7 @@ fn blocks_experts_and_custom_operations() {
     };
     custom("", vec![Tensor::new(&[2])], "custom operation: it needs an id and at least one result");
     custom("plugin.nothing", vec![], "custom operation: it needs an id and at least one result");
-    custom("plugin.vague", vec![Tensor::default().named("y")], "tensor \"y\": its extents can't be inferred");
+    custom("plugin.vague", vec![Tensor::default().named("y")], "tensor \"y\": its extents cannot be inferred");
 }
 
 #[test]
@@ -361,17 +361,17 @@ fn scalars_in_the_graph_and_at_run_time() {
         let two = graph.tensor(Tensor::scalar(Scalar::F32(2.0)).typed(DataType::DOUBLE).named("two"));
         graph.pointwise(PointwiseMode::MUL, &[x, two]);
     });
-    assert_says(&found, "tensor \"two\": its value is FLOAT and its type is DOUBLE");
+    assert_says(&found, "tensor \"two\": its value is FLOAT, but its type is DOUBLE");
     let found = refusal(|graph| {
         let [x, late] = [add(graph, "x", &[2, 2]), graph.tensor(Tensor::new(&[2, 1]).by_value().named("late"))];
         graph.pointwise(PointwiseMode::MUL, &[x, late]);
     });
-    assert_says(&found, "tensor \"late\": only a scalar can be given by value");
+    assert_says(&found, "tensor \"late\": only a scalar can be passed by value");
     let found = refusal(|graph| {
         let x = add(graph, "x", &[2, 2]);
         let y = graph.pointwise(PointwiseMode::ABS, &[x]);
         graph.output(y, Tensor::default().named("y").uid(0));
         graph.tensor(Tensor::new(&[1]).uid(0).named("twin"));
     });
-    assert_says(&found, "tensor \"twin\": uid 0 is used by another tensor too");
+    assert_says(&found, "tensor \"twin\": uid 0 is also used by another tensor");
 }
