@@ -132,7 +132,7 @@ def test_missing_library_is_a_warning_and_a_reason(tmp_path, capfd):
     reasons = {step: reason for step, _, reason in steps(tmp_path / "record")}
     assert reasons.pop("softmax") is None
     for step, reason in reasons.items():
-        assert reason.startswith("there is no hipDNN: ") and "/no/such/library.so" in reason, (step, reason)
+        assert reason.startswith("hipDNN is not available: ") and "/no/such/library.so" in reason, (step, reason)
 
 
 def test_a_library_that_is_not_hipdnn_is_a_warning(tmp_path, monkeypatch, capfd):

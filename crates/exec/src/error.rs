@@ -36,7 +36,7 @@ pub enum ExecError {
     },
     /// A step runs on the host, so it can't be recorded.
     #[error(
-        "{node}: it runs on the host and can't be captured\n  help: leave ep.hip.graph_capture unset for this model"
+        "{node}: it runs on the host and cannot be captured\n  help: unset ep.hip.graph_capture for this model"
     )]
     NotRecordable {
         /// The operator and name of the node that the step came from.
@@ -49,7 +49,7 @@ pub enum ExecError {
         bytes: usize,
     },
     /// The caller passed the wrong number of inputs or outputs.
-    #[error("{found} {what} were given, and the partition has {wanted}")]
+    #[error("{found} {what} were passed, but the partition has {wanted}")]
     Count {
         /// Inputs or outputs.
         what: &'static str,
@@ -89,11 +89,11 @@ pub enum ExecError {
     },
     /// Another user is capturing the stream.
     #[error(
-        "the stream of this run is being captured by someone else\n  help: end that capture first; ep.hip.graph_capture=1 lets the session capture its own runs"
+        "this run's stream is being captured outside the session\n  help: end that capture first; ep.hip.graph_capture=1 lets the session capture its own runs"
     )]
     ForeignCapture,
     /// A step of a queued run panicked.
-    #[error("a step of a queued run panicked: this is a defect of the engine")]
+    #[error("a step of a queued run panicked: this is a bug in the engine")]
     Panicked,
     /// The driver dropped queued work without running it.
     #[error("the driver dropped queued work")]

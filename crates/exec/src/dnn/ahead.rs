@@ -56,7 +56,7 @@ impl Offering {
             work(0);
         });
         let (count, took) = (open.len(), start.elapsed());
-        tracing::debug!(target: "amdgpu_ep::compile", "hipDNN was asked for {count} graphs by {threads} threads in {took:.1?}");
+        tracing::debug!(target: "amdgpu_ep::compile", "hipDNN evaluated {count} graphs on {threads} threads in {took:.1?}");
     }
 }
 

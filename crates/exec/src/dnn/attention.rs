@@ -16,10 +16,10 @@ pub(super) fn attention(sketch: &mut Sketch, prim: &Attention, inputs: &[View]) 
     };
     let scores = Scores::of(prim)?;
     if prim.zero_if_hidden && scores.mask.is_some() {
-        return Err(Declined::new("rows that its mask hides are zero"));
+        return Err(Declined::new("its fully masked rows are zero"));
     }
     if ![queries, keys, values].iter().all(|view| matches!(view.shape.len(), 3 | 4)) {
-        return Err(Declined::new("its queries, keys or values have other axes"));
+        return Err(Declined::new("its queries, keys or values have unsupported axes"));
     }
     let [queries, keys, values] = prim.batches([queries, keys, values]);
     let heads = Heads::of(prim, &queries)?;
@@ -41,7 +41,7 @@ pub(super) fn attention(sketch: &mut Sketch, prim: &Attention, inputs: &[View]) 
             None => false,
             Some(past) if past == columns - rows => past != 0,
             Some(0) => false,
-            Some(past) => return Err(Declined::new(format!("it looks {past} back beyond its own place"))),
+            Some(past) => return Err(Declined::new(format!("its causal mask has an unsupported offset of {past}"))),
         },
         mask,
         ..hipdnn::Attention::default()
@@ -65,7 +65,7 @@ pub(super) fn prompt(sketch: &mut Sketch, prim: &CachedAttention, inputs: &[View
         seen
     };
     if !prim.causal && prim.window.is_some() || keys.shape[2] < rows || values.shape[2] < rows {
-        return Err(Declined::new("it sees other keys than those up to its own"));
+        return Err(Declined::new("it attends to other keys than those up to its own row"));
     }
     let q = sketch.read(0, queries, 4, Repeats::Never)?;
     let k = sketch.read(1, &seen(keys), 4, Repeats::Never)?;
@@ -103,7 +103,7 @@ pub(super) struct Heads {
 
 impl Heads {
     pub fn of(prim: &Attention, queries: &View) -> Result<Self, Declined> {
-        let unknown = || Declined::new(format!("its scores have the shape {:?}", prim.shape.as_slice()));
+        let unknown = || Declined::new(format!("its scores have the unsupported shape {:?}", prim.shape.as_slice()));
         let (batch, heads, rows) = match prim.shape[..] {
             [rows, _] => (1, 1, rows),
             [batch, rows, _] => (batch, 1, rows),

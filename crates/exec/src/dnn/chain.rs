@@ -19,7 +19,7 @@ pub(super) fn chain(step: &Step, prim: &Attention) -> Result<Sketch, Declined> {
         return Err(Declined::new("its queries, keys, values or result are missing"));
     };
     if ![queries, keys, values].iter().all(|view| matches!(view.shape.len(), 3 | 4)) {
-        return Err(Declined::new("its queries, keys or values have other axes"));
+        return Err(Declined::new("its queries, keys or values have unsupported axes"));
     }
     let mut sketch = Sketch::new("attention_chain", queries.dtype)?;
     let [queries, keys, values] = prim.batches([queries, keys, values]);

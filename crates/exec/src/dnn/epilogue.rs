@@ -81,12 +81,14 @@ impl Epilogue<'_> {
             // A graph does not round to half types between its operations, which only improves accuracy.
             Node::Cast(a) => self.tensor(sketch, a),
             Node::Unary(op, a) => {
-                let mode = unary(op).ok_or_else(|| Declined::new(format!("its epilogue takes {op:?}")))?;
+                let mode = unary(op)
+                    .ok_or_else(|| Declined::new(format!("its epilogue uses {op:?}, which hipDNN does not support")))?;
                 let a = self.tensor(sketch, a)?;
                 Ok(sketch.pointwise(mode, &[a]))
             }
             Node::Binary(op, a, b) => {
-                let mode = binary(op).ok_or_else(|| Declined::new(format!("its epilogue takes {op:?}")))?;
+                let mode = binary(op)
+                    .ok_or_else(|| Declined::new(format!("its epilogue uses {op:?}, which hipDNN does not support")))?;
                 // Engines look for a bias or a number on the right.
                 let commutes = !matches!(op, Binary::Sub | Binary::Div);
                 let (a, b) = if commutes && self.is_outer(a) && !self.is_outer(b) { (b, a) } else { (a, b) };
@@ -97,15 +99,15 @@ impl Epilogue<'_> {
                 let operands = [self.tensor(sketch, a)?, self.tensor(sketch, b)?, self.tensor(sketch, condition)?];
                 Ok(sketch.pointwise(M::BINARY_SELECT, &operands))
             }
-            Node::Select(..) => Err(Declined::new("its epilogue chooses between values")),
-            Node::Index(_) => Err(Declined::new("its epilogue counts")),
+            Node::Select(..) => Err(Declined::new("its epilogue uses Select, which hipDNN does not support")),
+            Node::Index(_) => Err(Declined::new("its epilogue uses element positions, which hipDNN does not support")),
         }
     }
 
     /// An index or a boolean, as a number of the compute type. This is exact, because no tensor has 2²⁴ rows or keys.
     fn whole(&mut self, sketch: &mut Sketch, at: Ref) -> Result<TensorId, Declined> {
         let is_truth = self.expr.dtype(at) == DType::Bool;
-        let other = || Declined::new("its scores depend on whole numbers other than their place");
+        let other = || Declined::new("its scores depend on integers other than positions");
         match self.node(at) {
             Node::Const(value) => Ok(sketch.number(value.as_f64())),
             Node::Index(axis) => {

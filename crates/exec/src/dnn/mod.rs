@@ -5,12 +5,12 @@
 //! places:
 //!
 //! 1. Once per session: [`Libraries::offering`] decides which steps are offered to which library, or returns `None` if
-//!    hipDNN is not wanted. `Libraries` belongs to an object that outlives the process's sessions (a factory): all
+//!    hipDNN is turned off. `Libraries` belongs to an object that outlives the process's sessions (a factory): all
 //!    sessions on a device share handles and plans. If a library is wanted but missing, [`Offering::fault`] reports it;
 //!    that is no reason to refuse a session.
 //! 2. When a plan is prepared: [`Offering::make_ready`] builds the plans of many steps in parallel.
 //!    [`Offering::parted`] splits steps that hipDNN can't run as one graph but can run in parts. Then
-//!    [`Offering::offer`] returns for each step `None` (hipDNN has no such operation), a reason, or a [`DnnStep`].
+//!    [`Offering::offer`] returns for each step `None` (hipDNN does not support this operation), a reason, or a [`DnnStep`].
 //!    Plans are cached by the step without its buffers, so a graph that occurs often is built once. Keep the reason:
 //!    `explain` shows it ([`RunBy`]).
 //! 3. In a run: [`DnnStep::execute`] enqueues the step on a stream. It takes the same function from buffers to
@@ -100,7 +100,7 @@ impl Offering {
         &self.device
     }
 
-    /// Offers a step. Returns `None` if hipDNN has no such operation, or a reason if hipDNN can't run this step, it is
+    /// Offers a step. Returns `None` if hipDNN does not support this operation, or a reason if hipDNN can't run this step, it is
     /// not worthwhile, or there is no library.
     pub fn offer(&self, step: &Step) -> Option<Result<DnnStep, Declined>> {
         operations::is_known(&step.prim).then(|| {
@@ -116,14 +116,14 @@ impl Offering {
     /// There is no such engine, or as for [`offer`](Self::offer).
     pub fn offer_at(&self, step: &Step, rank: usize) -> Result<DnnStep, Declined> {
         if !operations::is_known(&step.prim) {
-            return Err(Declined::new("hipDNN has no such operation"));
+            return Err(Declined::new("hipDNN does not support this operation"));
         }
         self.take(step, Some(rank))
     }
 
     /// The step as one graph: as hipDNN's own operation, else as a chain of smaller ones.
     fn take(&self, step: &Step, rank: Option<usize>) -> Result<DnnStep, Declined> {
-        let absent = |error: &DnnError| Declined::new(format!("there is no hipDNN: {}", first_line(error)));
+        let absent = |error: &DnnError| Declined::new(format!("hipDNN is not available: {}", first_line(error)));
         let dnn = self.library.as_ref().map_err(absent)?;
         dnn.take(step, Form::Named, rank).or_else(|declined| {
             if !self.offers.chains(step) {
@@ -203,7 +203,7 @@ impl Dnn {
         let (description, log) = (backend.describe(), log::listen(&backend));
         let _scope = device.enter()?;
         let handle = Handle::new(backend.clone())?;
-        tracing::debug!(target: "amdgpu_ep::load", "{description} opened in {:.1?}", start.elapsed());
+        tracing::debug!(target: "amdgpu_ep::load", "opened {description} in {:.1?}", start.elapsed());
         // A library that can't list its engines still runs graphs.
         let engines = handle.engines().unwrap_or_default().into_iter().map(|engine| (engine.id, engine.name)).collect();
         let outcomes = Mutex::new(Lru::new(KEPT_OUTCOMES));
@@ -245,7 +245,7 @@ impl Dnn {
         let start = Instant::now();
         let outcome = self.compile(step, form, rank, handle).map(Arc::new);
         let (prim, took) = (step.prim.name(), start.elapsed());
-        tracing::trace!(target: "amdgpu_ep::compile", "hipDNN was asked for a {prim} for {took:.1?}");
+        tracing::trace!(target: "amdgpu_ep::compile", "hipDNN evaluated a {prim} in {took:.1?}");
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).insert(look, outcome.clone());
         outcome
     }

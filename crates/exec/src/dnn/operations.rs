@@ -29,7 +29,7 @@ pub(super) fn is_known(prim: &Prim) -> bool {
 /// The hipDNN graph for a step.
 pub(super) fn sketch(step: &Step) -> Result<Sketch, Declined> {
     let ([x, ..], [y, ..]) = (&step.inputs[..], &step.outputs[..]) else {
-        return Err(Declined::new("it reads or writes nothing"));
+        return Err(Declined::new("it has no inputs or no outputs"));
     };
     if step.outputs.len() > 1 {
         return Err(Declined::new("it has several outputs"));
@@ -161,7 +161,7 @@ impl Along {
     fn post_padding(&self, pre: i64) -> Result<i64, Declined> {
         let least = (self.made - 1) * self.stride + self.reach - self.data - pre;
         let found = [pre, least.max(0)].into_iter().find(|&post| pre >= 0 && self.fits(pre, post));
-        found.ok_or_else(|| Declined::new("its padding cuts off or does not fit its result"))
+        found.ok_or_else(|| Declined::new("its padding is negative or does not match its output"))
     }
 }
 
@@ -184,7 +184,7 @@ fn window(sketch: &mut Sketch, pool: &Pool, x: &View, y: &View) -> Result<Tensor
         PoolKind::Max { .. } => ResampleMode::MAXPOOL,
         PoolKind::Average { count_pad: false } => ResampleMode::AVGPOOL_EXCLUDE_PADDING,
         PoolKind::Average { count_pad: true } => ResampleMode::AVGPOOL_INCLUDE_PADDING,
-        PoolKind::Lp { p } => return Err(Declined::new(format!("its window takes a norm (p = {p})"))),
+        PoolKind::Lp { p } => return Err(Declined::new(format!("its window computes a norm (p = {p})"))),
     };
     let axes = x.shape.len();
     let lengths = pool.kernel.iter().map(|&extent| extent as i64).collect::<Vec<_>>();
@@ -197,10 +197,10 @@ fn window(sketch: &mut Sketch, pool: &Pool, x: &View, y: &View) -> Result<Tensor
         // Padding that is counted must be exactly what the model says, and no window may reach beyond it.
         let post = if mode == ResampleMode::AVGPOOL_INCLUDE_PADDING { pool.pads_end[axis] as i64 } else { post };
         if post < 0 || !along.fits(pre, post) {
-            return Err(Declined::new("its last window reaches beyond its padding"));
+            return Err(Declined::new("its last window extends beyond its padding"));
         }
         if pre.max(post) >= reach {
-            return Err(Declined::new("its padding holds a whole window"));
+            return Err(Declined::new("a whole window fits into its padding"));
         }
         what.strides[axis] = stride;
         what.pre_padding[axis] = pre;
@@ -213,10 +213,10 @@ fn window(sketch: &mut Sketch, pool: &Pool, x: &View, y: &View) -> Result<Tensor
 fn normalisation(sketch: &mut Sketch, norm: &Norm, inputs: &[View]) -> Result<TensorId, Declined> {
     let x = &inputs[0];
     if !norm.scale || (norm.centre && !norm.bias) {
-        return Err(Declined::new("it has no scale or no bias, and hipDNN wants them"));
+        return Err(Declined::new("it has no scale or no bias, which hipDNN requires"));
     }
     if norm.round_before_scale && x.dtype != x.dtype.compute() {
-        return Err(Declined::new(format!("it rounds to {} before it scales", x.dtype)));
+        return Err(Declined::new(format!("it rounds to {} before scaling", x.dtype)));
     }
     let axes = x.shape.len().max(norm.axes + 1);
     let data = sketch.read(0, x, axes, Repeats::Never)?;

@@ -50,7 +50,7 @@ impl Offering {
         let mut ways = ways.into_iter().filter_map(|way| way(step, first));
         let found = ways.find(|parts| parts.steps.iter().filter(|part| is_product(&part.prim)).all(takes))?;
         let (name, count) = (step.prim.name(), found.steps.len());
-        tracing::debug!(target: "amdgpu_ep::compile", "a {name} is {count} steps, not one hipDNN graph: {declined}");
+        tracing::debug!(target: "amdgpu_ep::compile", "a {name} runs as {count} steps, not as one hipDNN graph: {declined}");
         Some(found)
     }
 }

@@ -163,7 +163,7 @@ fn data_type(dtype: DType) -> Result<DataType, Declined> {
         DType::F64 => Ok(DataType::DOUBLE),
         DType::F16 => Ok(DataType::HALF),
         DType::Bf16 => Ok(DataType::BFLOAT16),
-        other => Err(Declined::new(format!("it computes in {other}"))),
+        other => Err(Declined::new(format!("hipDNN cannot compute in {other}"))),
     }
 }
 

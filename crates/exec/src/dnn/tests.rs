@@ -88,12 +88,12 @@ fn activations_are_recognised_by_name() {
 #[test]
 fn what_hipdnn_can_not_say_is_declined_with_the_operation() {
     let power = fused(|e, [x, bias]| e.binary(Binary::Pow, x, bias));
-    assert_eq!(pointwise(&power), Err(Declined::new("its epilogue takes Pow")));
+    assert_eq!(pointwise(&power), Err(Declined::new("its epilogue uses Pow, which hipDNN does not support")));
     let chosen = fused(|e, [x, bias]| {
         let greater = e.binary(Binary::Gt, x, bias);
         e.select(greater, x, bias)
     });
-    assert_eq!(pointwise(&chosen), Err(Declined::new("its epilogue chooses between values")));
+    assert_eq!(pointwise(&chosen), Err(Declined::new("its epilogue uses Select, which hipDNN does not support")));
     let cast = fused(|e, [x, _]| e.cast(x, DType::I32));
     assert_eq!(pointwise(&cast), Err(Declined::new("its epilogue computes in i32")));
 }
@@ -124,7 +124,10 @@ fn sessions_on_a_device_share_the_library_and_its_plans() {
     let [first, second] = [&step, &moved].map(|step| {
         let session = libraries.offering(&driver, Mode::On).unwrap();
         for _ in 0..2 {
-            assert_eq!(session.offer(&declined).unwrap().err(), Some(Declined::new("its epilogue takes Pow")));
+            assert_eq!(
+                session.offer(&declined).unwrap().err(),
+                Some(Declined::new("its epilogue uses Pow, which hipDNN does not support"))
+            );
         }
         session.offer(step).unwrap().unwrap()
     });
@@ -139,7 +142,7 @@ fn small_products_are_not_worth_it() {
     let small = fused(|e, [x, bias]| e.binary(Binary::Add, x, bias));
     assert_eq!(
         Offers::Worthwhile { tokens: None }.check(&small),
-        Err(Declined::new("it is small: 120 multiplications"))
+        Err(Declined::new("it is too small: 120 multiplications"))
     );
     assert_eq!(Offers::Everything.check(&small), Ok(()));
     let mut large = small;

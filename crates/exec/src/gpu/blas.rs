@@ -277,7 +277,7 @@ impl Blas {
             let first_line = |error: HipError| error.to_string().lines().next().unwrap_or_default().to_owned();
             let start = Instant::now();
             let opened = self.device.blas_lt().map_err(|error| Declined(first_line(error)));
-            tracing::debug!(target: "amdgpu_ep::load", "BLASLt was looked for for {:.1?}", start.elapsed());
+            tracing::debug!(target: "amdgpu_ep::load", "searched for BLASLt for {:.1?}", start.elapsed());
             opened
         });
         let answer = library.as_ref().map_err(Clone::clone).and_then(|library| {

@@ -77,7 +77,7 @@ impl Blocks {
     pub fn wait(&self) {
         for block in &*self.idle.lock().unwrap_or_else(PoisonError::into_inner) {
             if let Err(error) = block.free.synchronize() {
-                tracing::debug!(target: "amdgpu_ep::lifetime", %error, "work not waited for");
+                tracing::debug!(target: "amdgpu_ep::lifetime", %error, "work was not waited for");
             }
         }
     }

@@ -79,10 +79,10 @@ impl Code {
         let (count, took) = (open.len(), start.elapsed());
         let from = before.zip(self.counts()).map_or_else(String::new, |(before, now)| {
             let (shipped, kept) = (now.shipped - before.shipped, now.kept - before.kept);
-            format!(": {shipped} shipped, {kept} kept, {} compiled", now.compiled - before.compiled)
+            format!(": {shipped} shipped, {kept} cached, {} compiled", now.compiled - before.compiled)
         });
         let target = &self.arch.target;
-        tracing::info!(target: "amdgpu_ep::compile", "{count} kernels for {target} made ready in {took:.1?}{from}");
+        tracing::info!(target: "amdgpu_ep::compile", "prepared {count} kernels for {target} in {took:.1?}{from}");
     }
 
     fn build(&self, kernel: &Kernel) -> Outcome {

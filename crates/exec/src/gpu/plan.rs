@@ -88,8 +88,7 @@ impl GpuPlan {
             let (steps, took) = (tasks.len(), start.elapsed());
             tracing::debug!(
                 target: "amdgpu_ep::compile",
-                "{steps} steps made ready in {took:.1?}: asking who runs them {asked:.1?}, their code {coded:.1?}, \
-                 constants {uploaded:.1?}"
+                "prepared {steps} steps in {took:.1?}: assignment {asked:.1?}, kernels {coded:.1?}, constants {uploaded:.1?}"
             );
         }
         let label = |at: &usize| partition.label(plan.steps[*at].node);

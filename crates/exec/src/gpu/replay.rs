@@ -128,12 +128,12 @@ impl State {
             // A graph must not be destroyed while it runs. Errors in it are reported by the wait for its run.
             let _ = kept.launched.synchronize();
         }
-        tracing::debug!(target: "amdgpu_ep::run", "a plan can't be {refused} as a graph: it is launched step by step: {error}");
+        tracing::debug!(target: "amdgpu_ep::run", "a plan cannot be {refused} as a graph and is launched step by step: {error}");
         device.told_of_graphs.call_once(|| {
             let name = &device.name;
             tracing::warn!(
                 target: "amdgpu_ep::run",
-                "a plan can't be {refused} as a graph on {name}, which launches it step by step: {error}"
+                "a plan cannot be {refused} as a graph on {name} and is launched step by step: {error}"
             );
         });
     }

@@ -264,15 +264,15 @@ fn choice_of(step: &Step, candidate: Candidate, settings: &GpuSettings, device: 
     match candidate {
         Candidate::Own(number) => {
             let work = kernels::variants(step, &device.code.arch)?.into_iter().nth(number);
-            let work = work.ok_or_else(|| Declined::new(format!("there is no variant {number}")))?;
+            let work = work.ok_or_else(|| Declined::new(format!("variant {number} does not exist")))?;
             Ok(Choice::Kernels(work, None))
         }
         Candidate::BlasLt(rank) => {
             let choice = offered(step, Wish { tf32: settings.tf32, rank: Some(rank) }, device);
-            choice.ok_or_else(|| Declined::new("it is no product"))?
+            choice.ok_or_else(|| Declined::new("it is not a product"))?
         }
         Candidate::HipDnn(rank) => {
-            let offering = settings.dnn.as_ref().ok_or_else(|| Declined::new("hipDNN is not wanted"))?;
+            let offering = settings.dnn.as_ref().ok_or_else(|| Declined::new("hipDNN is turned off"))?;
             offering.offer_at(step, rank).map(Choice::Dnn)
         }
     }

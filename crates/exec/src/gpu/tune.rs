@@ -46,7 +46,7 @@ pub(super) fn plan(steps: &[Step], partition: &PartitionState) {
             changed += usize::from(entry.micros < entry.usual_micros);
             let (prim, candidate, micros, usual) =
                 (step.prim.name(), entry.candidate, entry.micros, entry.usual_micros);
-            tracing::debug!(target: "amdgpu_ep::compile", "{prim} by {candidate}: {micros:.1} µs, as usual {usual:.1} µs");
+            tracing::debug!(target: "amdgpu_ep::compile", "{prim} by {candidate}: {micros:.1} µs, by default {usual:.1} µs");
             tuned.put(digest, entry);
         }
         if let Some(progress) = &partition.settings.progress {
@@ -56,7 +56,7 @@ pub(super) fn plan(steps: &[Step], partition: &PartitionState) {
     if measured > 0 {
         tuned.save();
         let (took, name) = (start.elapsed(), &partition.device.name);
-        tracing::info!(target: "amdgpu_ep::compile", "{measured} steps measured on {name} in {took:.1?}, {changed} are faster than usual");
+        tracing::info!(target: "amdgpu_ep::compile", "measured {measured} steps on {name} in {took:.1?}; {changed} are faster than the default");
     }
 }
 
@@ -86,11 +86,11 @@ fn best(step: &Step, partition: &PartitionState) -> Option<Entry> {
 }
 
 fn told(error: ExecError) {
-    tracing::debug!(target: "amdgpu_ep::compile", "a way to run a step was not measured: {error}");
+    tracing::debug!(target: "amdgpu_ep::compile", "could not measure an implementation of a step: {error}");
 }
 
 fn untimed() -> ExecError {
-    ExecError::Untimed { why: "events of this driver have no times".to_owned() }
+    ExecError::Untimed { why: "this driver's events have no timestamps".to_owned() }
 }
 
 /// A step on separate memory, filled with zeros: zero is a valid index everywhere.

@@ -129,7 +129,7 @@ impl Entries {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::default(),
             Err(error) => {
                 let shown = folder.file(name);
-                tracing::warn!(target: "amdgpu_ep::compile", "the measurements in {} can't be read: {error}", shown.display());
+                tracing::warn!(target: "amdgpu_ep::compile", "could not read the measurements in {}: {error}", shown.display());
                 return Self::default();
             }
         };
@@ -212,7 +212,7 @@ impl Tuned {
         };
         if let Err(error) = folder.replace(name, &[merged.text(&self.head).as_bytes()]) {
             let shown = folder.file(name);
-            tracing::warn!(target: "amdgpu_ep::compile", "measurements could not be kept in {}: {error}", shown.display());
+            tracing::warn!(target: "amdgpu_ep::compile", "could not save measurements in {}: {error}", shown.display());
         }
     }
 

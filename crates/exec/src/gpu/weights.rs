@@ -137,7 +137,7 @@ struct OnDevice {
 
 impl Store for OnDevice {
     fn fetch(&self, bytes: &mut [u8]) {
-        tracing::debug!(target: "amdgpu_ep::memory", "a constant of {} bytes is copied back from the device", bytes.len());
+        tracing::debug!(target: "amdgpu_ep::memory", "copying a constant of {} bytes back from the device", bytes.len());
         if let Err(error) = download(&self.resident, bytes, &self.device) {
             bytes.fill(0);
             self.failure.get_or_init(|| error);

@@ -57,7 +57,7 @@ impl Mixed {
 
 /// Which backend runs each step of a plan.
 pub(super) struct MixedPlan {
-    /// The answer for each step: `None` if hipDNN has no such operation.
+    /// The answer for each step: `None` if hipDNN does not support this operation.
     answers: Vec<Option<Result<Taken, Declined>>>,
     workspace_bytes: usize,
     mixed: Arc<Mixed>,
