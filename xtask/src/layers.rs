@@ -83,7 +83,11 @@ pub fn run(workspace: &Workspace) -> Result<()> {
     if !faults.is_empty() {
         bail!("crates violate the layer rule\n  {}\n  help: the table is in xtask/src/layers.rs", faults.join("\n  "));
     }
-    output::say(format_args!("layers: {} crates, {} uses between them, all to lower layers", crates.len(), edges.len()));
+    output::say(format_args!(
+        "layers: {} crates, {} uses between them, all to lower layers",
+        crates.len(),
+        edges.len()
+    ));
     Ok(())
 }
 
@@ -165,7 +169,10 @@ mod tests {
         assert_eq!(faults_of(&[("hip", "umbrella", false)]), ["hip uses umbrella: layer 6 is not below layer 0"]);
         assert_eq!(faults_of(&[("graph", "ort-ep", false)]), ["graph uses ort-ep: layer 1 is not below layer 0"]);
         assert_eq!(faults_of(&[("graph", "ort-ep", true)]).len(), 1, "a dev-dependency is no way around it");
-        assert_eq!(faults_of(&[("dylib", "hip", false)]), ["dylib uses hip: crates of the floor use no other crate of ours"]);
+        assert_eq!(
+            faults_of(&[("dylib", "hip", false)]),
+            ["dylib uses hip: crates of the floor use no other crate of ours"]
+        );
     }
 
     #[test]

@@ -162,7 +162,7 @@ pub fn capture_stdout(command: &mut Command) -> Result<String> {
 /// The manifests of the workspace in `root`, as `cargo metadata` prints them.
 pub fn metadata(root: &Path) -> Result<serde_json::Value> {
     let printed = capture(cargo(root).args(["metadata", "--format-version", "1", "--no-deps"]))?;
-    serde_json::from_str(&printed).context("`cargo metadata` printed something else than JSON")
+    serde_json::from_str(&printed).context("`cargo metadata` did not print JSON")
 }
 
 /// The executable of `package`'s target `name`, from cargo's JSON messages.

@@ -203,13 +203,15 @@ fn steps() -> Vec<Step> {
     ));
     steps.push(Step::new("docs", "generated pages, links and the summary of the book", 5, docs::step));
     steps.push(Step::new("wheel", "the Python package in empty environments", 60, wheel::step));
-    steps.push(Step::new("backends", "staging and packaging without hip, and with only the umbrella", 30, backends::step));
     steps.push(Step::new(
-        "legacy",
-        "text generation in an ONNX Runtime with AMD's built-in provider",
-        10,
-        |context| third_party::legacy(context.workspace, context.python()?, context.stage()?),
+        "backends",
+        "staging and packaging without hip, and with only the umbrella",
+        30,
+        backends::step,
     ));
+    steps.push(Step::new("legacy", "text generation in an ONNX Runtime with AMD's built-in provider", 10, |context| {
+        third_party::legacy(context.workspace, context.python()?, context.stage()?)
+    }));
     steps.push(
         Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", 120, |context| {
             kernels::run(context.workspace, kernels::List::Check(context.due(kernels::PARTS, 0)))

@@ -131,7 +131,9 @@ impl Runs {
         let mut devices = driver.devices().map_err(|error| status::of_driver(&error))?;
         if self.ordinal >= devices.len() {
             let (ordinal, count) = (self.ordinal, devices.len());
-            return Err(Error::ep_fail(format!("the session runs on device {ordinal}, but the driver has {count} devices")));
+            return Err(Error::ep_fail(format!(
+                "the session runs on device {ordinal}, but the driver has {count} devices"
+            )));
         }
         Ok(self.device.get_or_init(|| devices.swap_remove(self.ordinal)))
     }

@@ -35,9 +35,7 @@ pub enum ExecError {
         source: Box<hip::HipError>,
     },
     /// A step runs on the host, so it can't be recorded.
-    #[error(
-        "{node}: it runs on the host and cannot be captured\n  help: unset ep.hip.graph_capture for this model"
-    )]
+    #[error("{node}: it runs on the host and cannot be captured\n  help: unset ep.hip.graph_capture for this model")]
     NotRecordable {
         /// The operator and name of the node that the step came from.
         node: String,
@@ -60,7 +58,7 @@ pub enum ExecError {
     },
     /// The device stopped working and can't be used any more.
     #[error(
-        "{device} stopped working, at {node} or before it: {source}\n  help: this process can't use the device any more: end it and start anew; if it happens again, set ep.hip.replay=off and AMD_SERIALIZE_KERNEL=3 (on the CUDA twin CUDA_LAUNCH_BLOCKING=1), which make the first failing kernel known, and look at the system's log (dmesg)"
+        "{device} stopped working, at {node} or before it: {source}\n  help: restart the process, which cannot use the device any more; if it happens again, set ep.hip.replay=off and AMD_SERIALIZE_KERNEL=3 (on the CUDA twin CUDA_LAUNCH_BLOCKING=1), which identify the first failing kernel, and check the system log (dmesg)"
     )]
     DeviceLost {
         /// The device.

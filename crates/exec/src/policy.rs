@@ -58,7 +58,7 @@ pub(crate) fn check_blas(step: &Step) -> Result<(), Declined> {
     // Measured on an H200 with one row: our kernel takes 0.86 to 1.0 of cuBLAS's time and also fuses normalisation and
     // gating.
     if kernels::has_few_rows(step) {
-        return Err(Declined::new("its rows are few: BLASLt is made for many"));
+        return Err(Declined::new("it has few rows: BLASLt is faster only for many"));
     }
     Ok(())
 }
@@ -69,7 +69,7 @@ pub(crate) fn check_blas(step: &Step) -> Result<(), Declined> {
 /// It is too small.
 pub(crate) fn check_blas_size(multiplications: usize, has_pass: bool) -> Result<(), Declined> {
     let least = if has_pass { SMALL_FOR_BLAS_WITH_PASS } else { SMALL_FOR_BLAS };
-    if multiplications < least { Err(Declined::new("too small a product for BLASLt")) } else { Ok(()) }
+    if multiplications < least { Err(Declined::new("the product is too small for BLASLt")) } else { Ok(()) }
 }
 
 /// True if hipDNN is the first backend that is asked for a step that it has an operation for. Its plan is then built
@@ -185,7 +185,7 @@ impl Offers {
             return Err(Declined::new(format!("it is small: {multiplications} multiplications")));
         }
         if kernels::has_few_rows(step) {
-            return Err(Declined::new("its rows are few: our own kernel reads the other operand once"));
+            return Err(Declined::new("it has few rows: our own kernel reads the other operand once"));
         }
         Ok(())
     }
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn blaslt_gets_large_products_and_larger_ones_with_a_pass_after_them() {
-        let small = Err(Declined::new("too small a product for BLASLt"));
+        let small = Err(Declined::new("the product is too small for BLASLt"));
         assert_eq!(check_blas_size(SMALL_FOR_BLAS - 1, false), small);
         assert_eq!(check_blas_size(SMALL_FOR_BLAS, false), Ok(()));
         assert_eq!(check_blas_size(SMALL_FOR_BLAS, true), small);

@@ -106,7 +106,11 @@ impl Embedder {
         for input in opened.session.inputs() {
             if !matches!(&*input.name, "input_ids" | "attention_mask" | "token_type_ids") {
                 let problem = format!("its input {:?} is not supported", input.name);
-                return Err(wrong(&path, problem, "use an encoder with only the inputs input_ids, attention_mask and token_type_ids"));
+                return Err(wrong(
+                    &path,
+                    problem,
+                    "use an encoder with only the inputs input_ids, attention_mask and token_type_ids",
+                ));
             }
         }
         let (attached, notices) = (opened.attached, opened.notices);
@@ -153,9 +157,8 @@ impl Embedder {
             wrong(&self.path, "it has no output".to_owned(), "use an encoder whose first output is float32")
         })?;
         let read = first.to_vec::<f32>().and_then(|values| Ok((first.shape()?, values)));
-        let (shape, values) = read.map_err(|error| {
-            wrong(&self.path, error.to_string(), "use an encoder whose first output is float32")
-        })?;
+        let (shape, values) =
+            read.map_err(|error| wrong(&self.path, error.to_string(), "use an encoder whose first output is float32"))?;
         let rows = batch.rows as i64;
         let mut vectors: Vec<Vec<f32>> = match shape[..] {
             [found, columns, size] if found == rows && columns == batch.columns as i64 && size > 0 => {
@@ -262,7 +265,8 @@ fn pooling_of(path: &Path) -> Result<Pooling> {
         (false, true) => Ok(Pooling::Mean),
         _ => Err(Error::Text {
             path: path.to_path_buf(),
-            problem: "it must set either pooling_mode_cls_token or pooling_mode_mean_tokens, and no other mode".to_owned(),
+            problem: "it must set either pooling_mode_cls_token or pooling_mode_mean_tokens, and no other mode"
+                .to_owned(),
             help: "choose the pooling with EmbedOptions::pooling".to_owned(),
         }),
     }

@@ -107,7 +107,10 @@ impl Generator {
         let config = model.config();
         let batch = options.batch.max(1);
         if batch > MAX_ROWS {
-            return Err(Error::request(format!("a batch of {batch} rows is too large"), format!("use at most {MAX_ROWS} rows")));
+            return Err(Error::request(
+                format!("a batch of {batch} rows is too large"),
+                format!("use at most {MAX_ROWS} rows"),
+            ));
         }
         let max_length = options.max_length.unwrap_or(config.search.max_length);
         if max_length == 0 || max_length > config.context_length {
@@ -168,7 +171,10 @@ impl Generator {
         let batch = self.rows.len();
         if rows.len() != batch {
             let help = "pass one list of tokens per row";
-            return Err(Error::request(format!("{} rows were passed to a generator with a batch of {batch}", rows.len()), help));
+            return Err(Error::request(
+                format!("{} rows were passed to a generator with a batch of {batch}", rows.len()),
+                help,
+            ));
         }
         for tokens in rows {
             check_tokens(tokens, self.model.config().vocab_size)?;

@@ -80,7 +80,8 @@ impl Model {
                 Error::Model {
                     path: path.clone(),
                     problem: source.message().into_owned(),
-                    help: "the file or the .data file beside it is damaged, or the model needs a newer ONNX Runtime".to_owned(),
+                    help: "the file or the .data file beside it is damaged, or the model needs a newer ONNX Runtime"
+                        .to_owned(),
                 }
             }
             other => other,
@@ -311,7 +312,8 @@ impl Reader<'_> {
             return Err(self.wrong(problem, "expected logits of shape [batch, tokens, vocabulary]"));
         };
         if vocab >= 0 && vocab != self.config.vocab_size as i64 {
-            let problem = format!("{name:?} has rows of {vocab} elements, but model.vocab_size is {}", self.config.vocab_size);
+            let problem =
+                format!("{name:?} has rows of {vocab} elements, but model.vocab_size is {}", self.config.vocab_size);
             return Err(self.wrong(problem, "correct model.vocab_size in genai_config.json"));
         }
         Ok((element, tokens == 1))
@@ -339,7 +341,10 @@ impl Reader<'_> {
     fn integers(&self, name: &str, port: &Port) -> Result<Element> {
         match port.element {
             element @ (Element::I32 | Element::I64) => Ok(element),
-            other => Err(self.wrong(format!("{name:?} has the unsupported type {}", other.name()), "expected int32 or int64")),
+            other => {
+                Err(self
+                    .wrong(format!("{name:?} has the unsupported type {}", other.name()), "expected int32 or int64"))
+            }
         }
     }
 
@@ -360,7 +365,8 @@ impl Reader<'_> {
                 let extent = |dim: &Dim| if let Dim::Size(size) = dim { *size as i64 } else { -1 };
                 Ok(Some(Port { index, element: *element, shape: dims.iter().map(extent).collect() }))
             }
-            Kind::Other(_) => Err(self.wrong(format!("{name:?} is not a tensor"), "use a decoder whose inputs and outputs are all tensors")),
+            Kind::Other(_) => Err(self
+                .wrong(format!("{name:?} is not a tensor"), "use a decoder whose inputs and outputs are all tensors")),
             other => Err(self.wrong(format!("{name:?} is {other}"), "use a decoder of tensors of numbers")),
         }
     }

@@ -132,8 +132,7 @@ pub(crate) fn open(
     if let Some(what) = named.what() {
         return Err(Error::Provider {
             problem: format!("{what} cannot be used: no usable AMD GPU. Reason: {reasons}"),
-            help: "run `amdgpu-ep doctor` to find out why, or use profile=auto to allow the CPU"
-                .to_owned(),
+            help: "run `amdgpu-ep doctor` to find out why, or use profile=auto to allow the CPU".to_owned(),
         });
     }
     let session = cpu()?;

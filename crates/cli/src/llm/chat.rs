@@ -150,7 +150,9 @@ impl Chat {
                 }
                 "/stats" => write(&self.stats())?,
                 "/history" => write(&self.history())?,
-                command if command.starts_with('/') => note("note", &format!("unknown command {command}; /help lists them all")),
+                command if command.starts_with('/') => {
+                    note("note", &format!("unknown command {command}; /help lists them all"))
+                }
                 text => self.answer(text)?,
             }
         }

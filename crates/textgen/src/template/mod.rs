@@ -145,7 +145,9 @@ impl ChatTemplate {
             let thread = std::thread::Builder::new().name("chat template".to_owned()).stack_size(STACK);
             match thread.spawn_scoped(scope, || caught(work)) {
                 // The engine asserts on unexpected input.
-                Ok(thread) => thread.join().ok().flatten().unwrap_or_else(|| Err(failed("the template engine panicked"))),
+                Ok(thread) => {
+                    thread.join().ok().flatten().unwrap_or_else(|| Err(failed("the template engine panicked")))
+                }
                 Err(error) => Err(failed(&format!("could not start a thread for it: {error}"))),
             }
         })
@@ -155,8 +157,7 @@ impl ChatTemplate {
         Error::Text {
             path: self.path.clone(),
             problem: format!("the chat template exceeded a limit: {passed}"),
-            help: "use the template of the folder's original model; docs/textgen.md lists the limits"
-                .to_owned(),
+            help: "use the template of the folder's original model; docs/textgen.md lists the limits".to_owned(),
         }
     }
 
@@ -176,8 +177,9 @@ impl ChatTemplate {
         Error::Text {
             path: self.path.clone(),
             problem: format!("the chat template failed: {problem}"),
-            help: "check the messages (some templates require user and assistant messages to alternate), or the template"
-                .to_owned(),
+            help:
+                "check the messages (some templates require user and assistant messages to alternate), or the template"
+                    .to_owned(),
         }
     }
 }
