@@ -164,7 +164,7 @@ impl Factory for HipFactory {
 
 #[cfg(test)]
 mod tests {
-    use exec::gpu::GraphMode;
+    use exec::gpu::ReplayMode;
     use options::Kind;
 
     use super::*;
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn the_engine_knows_every_word_that_the_table_accepts() {
         for (key, knows) in [
-            (keys::REPLAY, (|word| word.parse::<GraphMode>().is_ok()) as fn(&str) -> bool),
+            (keys::REPLAY, (|word| word.parse::<ReplayMode>().is_ok()) as fn(&str) -> bool),
             (keys::HIPDNN, |word| word.parse::<Mode>().is_ok()),
             (keys::TUNE, |word| word.parse::<TuneMode>().is_ok()),
         ] {

@@ -11,7 +11,7 @@ use std::{
 use common::{Case, random, tensor};
 use exec::{
     CompiledPartition, Input, Ledger, Order, Run, Serial,
-    gpu::{GpuSettings, GraphMode},
+    gpu::{GpuSettings, ReplayMode},
     host::HostDevice,
 };
 use graph::{DType, Tensor, ops::Attribute};
@@ -72,7 +72,7 @@ fn floats(shape: &[usize], seed: u64) -> Tensor {
 
 /// Allocations of the last of several runs on a stream of the simulated GPU: the first runs launch kernels, later ones
 /// may replay a graph.
-fn allocations_on_a_gpu(case: &Case, graphs: GraphMode) -> usize {
+fn allocations_on_a_gpu(case: &Case, graphs: ReplayMode) -> usize {
     let gpu = common::device::simulated("gfx1100").with(GpuSettings { graphs, ..GpuSettings::default() });
     let (graph, given) = case.graph().unwrap();
     let program = CompiledPartition::new(graph, &gpu).unwrap();
@@ -102,7 +102,7 @@ fn a_warm_run_on_a_gpu_allocates_nothing() {
         ("Softmax", Case::new("Softmax", 13, vec![floats(&[4, 50], 8)], &[DType::F32])),
         ("Gather", Case::new("Gather", 13, table, &[DType::F32])),
     ];
-    for graphs in [GraphMode::Off, GraphMode::On] {
+    for graphs in [ReplayMode::Off, ReplayMode::On] {
         let counts: Vec<_> = cases.iter().map(|(name, case)| (*name, allocations_on_a_gpu(case, graphs))).collect();
         assert!(counts.iter().all(|(_, count)| *count == 0), "{graphs:?}: {counts:?}");
     }

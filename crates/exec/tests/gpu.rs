@@ -14,13 +14,13 @@ use std::{
 use common::{Case, random};
 use exec::{
     Capture, CompiledPartition, ExecError, Input, Ledger, Order, Run, RunBy, Serial,
-    gpu::{GpuDevice, GpuSettings, GraphMode},
+    gpu::{GpuDevice, GpuSettings, ReplayMode},
 };
 use graph::{DType, Tensor, ops::Attribute};
 use kernels::{Arch, CompileError, Compiler, Kernel, sim::Simulator};
 use lookup::{Lookup, Memory, SENTINEL, gpu};
 
-fn with_graphs(graphs: GraphMode) -> GpuDevice {
+fn with_graphs(graphs: ReplayMode) -> GpuDevice {
     gpu().with(GpuSettings { graphs, ..GpuSettings::default() })
 }
 
@@ -105,7 +105,7 @@ fn a_capture_by_someone_else_records_the_launches() {
 
 #[test]
 fn graphs_give_what_launches_give_wherever_the_memory_lies() {
-    for mode in [GraphMode::Auto, GraphMode::On, GraphMode::Off] {
+    for mode in [ReplayMode::Auto, ReplayMode::On, ReplayMode::Off] {
         let gpu = with_graphs(mode);
         let (lookup, ledger) = (Lookup::new(&gpu, 7), Arc::<Ledger>::default());
         let stream = gpu.device().stream().unwrap();

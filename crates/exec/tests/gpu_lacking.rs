@@ -12,7 +12,7 @@ use std::{
 use common::{Case, device::simulated, random, tensor};
 use exec::{
     CompiledPartition, Input, Ledger, Observer, Order, Run, RunBy, Serial,
-    gpu::{GpuDevice, GpuSettings, GraphMode, TuneMode, Tuned},
+    gpu::{GpuDevice, GpuSettings, ReplayMode, TuneMode, Tuned},
 };
 use graph::{DType, Step, Tensor};
 
@@ -110,7 +110,7 @@ fn runs(gpu: &GpuDevice) -> Vec<Duration> {
 fn results_are_right_whatever_the_driver_lacks() {
     if is_child() {
         assert_lacking();
-        for graphs in [GraphMode::Auto, GraphMode::On] {
+        for graphs in [ReplayMode::Auto, ReplayMode::On] {
             runs(&simulated("gfx1100").with(GpuSettings { graphs, ..GpuSettings::default() }));
         }
         return;

@@ -64,7 +64,7 @@ use plan::GpuPlan;
 use weights::Weights;
 
 pub use progress::{OnProgress, Work};
-pub use replay::{GraphMode, UnknownGraphMode};
+pub use replay::{ReplayMode, UnknownReplayMode};
 pub use tuned::{TuneMode, Tuned, UnknownTuneMode};
 
 /// A GPU, with the kernels and the memory for runs that its sessions share. Clones share them too.
@@ -79,8 +79,8 @@ pub struct GpuDevice {
 pub struct GpuSettings {
     /// The steps that are offered to hipDNN, and its library.
     pub dnn: Option<Arc<Offering>>,
-    /// Whether plans become captured graphs.
-    pub graphs: GraphMode,
+    /// Whether plans are captured and replayed.
+    pub graphs: ReplayMode,
     /// Whether single-precision products may round their operands to TF32.
     pub tf32: bool,
     /// Tuning results, and whether to measure more.

@@ -12,9 +12,9 @@ use hip::{CaptureMode, Event, GraphExec, RawStream, UpdateResult};
 use super::{Shared, bind::Arguments, frame::Bases};
 use crate::{ExecError, recorded};
 
-/// Whether plans become graphs.
+/// Whether plans are captured and replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GraphMode {
+pub enum ReplayMode {
     /// If addresses repeat.
     #[default]
     Auto,
@@ -27,17 +27,17 @@ pub enum GraphMode {
 /// The text is not one of the three modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected auto, on or off")]
-pub struct UnknownGraphMode;
+pub struct UnknownReplayMode;
 
-impl FromStr for GraphMode {
-    type Err = UnknownGraphMode;
+impl FromStr for ReplayMode {
+    type Err = UnknownReplayMode;
 
-    fn from_str(text: &str) -> Result<Self, UnknownGraphMode> {
+    fn from_str(text: &str) -> Result<Self, UnknownReplayMode> {
         match text {
             "auto" => Ok(Self::Auto),
             "on" => Ok(Self::On),
             "off" => Ok(Self::Off),
-            _ => Err(UnknownGraphMode),
+            _ => Err(UnknownReplayMode),
         }
     }
 }
@@ -75,7 +75,7 @@ impl Replays {
     /// stream that is being recorded, and `end` marks the end of a replay.
     pub fn replay(
         &self,
-        mode: GraphMode,
+        mode: ReplayMode,
         arguments: &mut Arguments,
         device: &Shared,
         stream: RawStream<'_>,
@@ -84,7 +84,7 @@ impl Replays {
     ) -> Result<bool, ExecError> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.runs += 1;
-        if mode == GraphMode::Off || state.gave_up || state.runs <= PLAIN_RUNS {
+        if mode == ReplayMode::Off || state.gave_up || state.runs <= PLAIN_RUNS {
             return Ok(false);
         }
         if let Some(at) = state.graphs.iter().position(|kept| kept.bases == arguments.bases) {
@@ -92,7 +92,7 @@ impl Replays {
             state.graphs[at..].rotate_left(1);
         } else {
             state.new += 1;
-            if mode == GraphMode::Auto && state.new > PATIENCE && state.known < state.new {
+            if mode == ReplayMode::Auto && state.new > PATIENCE && state.known < state.new {
                 state.gave_up = true;
                 tracing::debug!(target: "amdgpu_ep::run", "addresses keep changing: the plan is launched step by step");
                 return Ok(false);
