@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod api;
 mod backends;
 mod bom;
 mod build_paths;
@@ -24,10 +25,13 @@ mod kernels;
 mod lanes;
 mod layers;
 mod migraphx;
+mod msrv;
 mod notices;
 mod output;
+mod package;
 mod pytest;
 mod rocm;
+mod sdk;
 mod setup;
 mod shard;
 mod shell;
@@ -142,6 +146,18 @@ enum Command {
     },
     /// Write the generated pages and pictures under docs/, and check the book: pages, links, summary
     Docs,
+    /// Check the lists of the SDK crates' public API under docs/api
+    Api {
+        /// Write them instead
+        #[arg(long)]
+        write: bool,
+    },
+    /// Check the SDK crates with the oldest Rust that each of them supports
+    Msrv {
+        /// Install the toolchains that are missing, with rustup
+        #[arg(long)]
+        install: bool,
+    },
     /// Measure which lines of the shipped crates the tests run, and fail where a crate is below the floor
     Coverage {
         /// Print a JSON document instead of the table
@@ -230,6 +246,10 @@ fn run(command: Command) -> Result<()> {
             kernels::run(&workspace, list).map(print_skip)
         }
         Command::Docs => docs::write(&workspace),
+        Command::Api { write } => {
+            api::run(&workspace, if write { api::Lists::Write } else { api::Lists::Check }).map(tell)
+        }
+        Command::Msrv { install } => msrv::run(&workspace, install).map(tell),
         Command::Coverage { json } => coverage::command(&workspace, json),
         Command::Rocm => test::run(&workspace, &["rocm".to_owned()], false),
         Command::Migraphx => migraphx::run(&test::Context::new(&workspace, false)).map(print_skip),

@@ -13,8 +13,8 @@ use crate::shard::Shard;
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
 use crate::{
-    backends, conformance, coverage, cpp, docs, engine, fuzz, hipdnn_link, junit, kernels, lanes, layers, migraphx,
-    output, pytest, rocm, shell, simulator, symbols, third_party, valgrind, wheel,
+    api, backends, conformance, coverage, cpp, docs, engine, fuzz, hipdnn_link, junit, kernels, lanes, layers,
+    migraphx, msrv, output, package, pytest, rocm, shell, simulator, symbols, third_party, valgrind, wheel,
 };
 
 /// The width of a log viewer; longer notes are wrapped.
@@ -252,6 +252,16 @@ fn steps() -> Vec<Step> {
         Step::new("fuzz", "a short run of every fuzz target", 240, |context| fuzz::run(context.workspace)).free(),
     );
     steps.push(Step::new("coverage", "line coverage of the shipped crates", 1800, coverage::step).long());
+    steps.push(
+        Step::new("msrv", "SDK crates with the oldest Rust that they support", 60, |context| {
+            msrv::run(context.workspace, false)
+        })
+        .free(),
+    );
+    steps.push(Step::new("package", "SDK crates as packages for crates.io", 10, package::step));
+    steps.push(Step::new("api", "public API of the SDK crates against docs/api", 40, |context| {
+        api::run(context.workspace, api::Lists::Check)
+    }));
     steps.push(Step::new("deny", "licences, advisories, duplicates", 30, deny));
     steps
 }
@@ -372,7 +382,7 @@ fn rust_tests(context: &Context<'_>) -> Result<Outcome> {
 }
 
 fn typos(context: &Context<'_>) -> Result<Outcome> {
-    let program = context.python()?.interpreter.with_file_name("typos");
+    let program = setup::interpreter(context.workspace)?.with_file_name("typos");
     shell::run(std::process::Command::new(program).current_dir(context.workspace.root()))?;
     Ok(Outcome::Passed(String::new()))
 }

@@ -1,0 +1,91 @@
+//! Packages the SDK crates as for crates.io, and checks what is in the packages.
+//!
+//! The packages are not built: the other steps compile the same files, and the build of all dependencies would take
+//! minutes. `cargo publish` builds them before an upload.
+
+use std::fs;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::sdk::{self, SdkCrate};
+use crate::shell;
+use crate::test::{Context, Outcome};
+use crate::workspace::Workspace;
+
+/// Files that every package must contain.
+const NEEDED: [&str; 5] = ["Cargo.toml", "README.md", "LICENSE-APACHE", "LICENSE-MIT", "src/lib.rs"];
+/// Everything else that a package may contain.
+const FOLDERS: [&str; 2] = ["src/", "examples/"];
+/// Files that cargo adds.
+const ADDED: [&str; 3] = [".cargo_vcs_info.json", "Cargo.lock", "Cargo.toml.orig"];
+/// Far above the largest package. crates.io accepts 10 MiB.
+const MOST_BYTES: u64 = 512 << 10;
+
+/// Writes the packages to target/package.
+///
+/// # Errors
+/// When cargo refuses a manifest, or a package has files that it should not have, or lacks some.
+pub fn step(context: &Context<'_>) -> Result<Outcome> {
+    let workspace = context.workspace;
+    let crates = sdk::crates(workspace)?;
+    let mut package = shell::cargo(workspace.root());
+    package.args(["package", "--locked", "--allow-dirty", "--no-verify", "--quiet"]);
+    // The packages go where `Workspace::target` is, even if cargo's own output is elsewhere.
+    package.args(sdk::selected(&crates)).arg("--target-dir").arg(workspace.target());
+    shell::run(&mut package)?;
+    let mut faults = Vec::new();
+    let mut total = 0;
+    for one in &crates {
+        let mut list = shell::cargo(workspace.root());
+        list.args(["package", "--list", "--allow-dirty", "--package", &one.name]);
+        faults.extend(faults_of(&one.name, &shell::capture(&mut list)?));
+        let bytes = size(workspace, one)?;
+        if bytes > MOST_BYTES {
+            faults.push(format!("{}: {} KiB, more than {} KiB", one.name, bytes >> 10, MOST_BYTES >> 10));
+        }
+        total += bytes;
+    }
+    if !faults.is_empty() {
+        bail!("packages are wrong\n  {}\n  help: mend `include` in the crate's Cargo.toml", faults.join("\n  "));
+    }
+    Ok(Outcome::Passed(format!("{} crates, {} KiB", crates.len(), total >> 10)))
+}
+
+/// What is wrong with the files of one package, given as one path per line.
+fn faults_of(name: &str, list: &str) -> Vec<String> {
+    let files: Vec<String> = list.lines().map(|file| file.replace('\\', "/")).collect();
+    let missing = NEEDED.iter().filter(|needed| !files.iter().any(|file| file == *needed));
+    let may_stay = |file: &String| {
+        let file = file.as_str();
+        NEEDED.contains(&file) || ADDED.contains(&file) || FOLDERS.iter().any(|folder| file.starts_with(folder))
+    };
+    let missing = missing.map(|needed| format!("{name}: {needed} is missing"));
+    missing.chain(files.iter().filter(|file| !may_stay(file)).map(|file| format!("{name}: has {file}"))).collect()
+}
+
+fn size(workspace: &Workspace, one: &SdkCrate) -> Result<u64> {
+    let folder = workspace.target().join("package");
+    let prefix = format!("{}-", one.name);
+    for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
+        let entry = entry?;
+        let file = entry.file_name().to_string_lossy().into_owned();
+        let version = file.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(".crate"));
+        if version.is_some_and(|version| version.starts_with(|first: char| first.is_ascii_digit())) {
+            return Ok(entry.metadata()?.len());
+        }
+    }
+    bail!("cargo wrote no package of {} to {}", one.name, folder.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_needs_its_readme_and_licences_and_has_no_tests() {
+        let whole = "Cargo.lock\nCargo.toml\nCargo.toml.orig\nLICENSE-APACHE\nLICENSE-MIT\nREADME.md\nsrc/lib.rs\nexamples/01.rs";
+        assert_eq!(faults_of("hip", whole), Vec::<String>::new());
+        assert_eq!(faults_of("hip", &whole.replace("LICENSE-MIT\n", "")), ["hip: LICENSE-MIT is missing"]);
+        assert_eq!(faults_of("hip", &format!("{whole}\ntests/big.bin")), ["hip: has tests/big.bin"]);
+    }
+}
