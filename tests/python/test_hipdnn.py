@@ -174,7 +174,7 @@ def test_registering_again_after_the_library_was_used():
             del running
 
 
-PLAN = "HOST_CPU_ENGINE made a plan"
+PLAN = "HOST_CPU_ENGINE created a plan"
 
 
 @pytest.mark.environment(HIPDNN_LOG_LEVEL="info")

@@ -149,7 +149,7 @@ def wrong_blobs_are_refused():
     refused(with_blob(lambda blob: blob[:10]), "it is malformed at byte 8")
     refused(with_blob(lambda blob: b""), "not a partition of the hip backend")
     refused(with_blob(lambda blob: b"somebody else's"), "it starts with \"somebody\"", "x89HIPCTX")
-    refused(with_blob(other_format), "it is in format 7", "reads format 1", "help: compile the model again")
+    refused(with_blob(other_format), "it has format 7", "reads format 1", "help: compile the model again")
 
 
 def nodes_of_others_are_left_alone():
@@ -166,7 +166,7 @@ def wrong_types_are_refused():
             output.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
     changed = path("changed.onnx")
     onnx.save(model, changed)
-    expect_error(lambda: session(changed), "\"half\" is f64, and was saved as f16")
+    expect_error(lambda: session(changed), "\"half\" is f64, but was saved as f16")
     model = onnx.load(path("saved_1.onnx"))
     for node in contexts(model):
         if "half" in node.output:
