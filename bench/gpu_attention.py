@@ -126,7 +126,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", type=Path)
     parser.add_argument("--tiny", action="store_true", help="few tokens and rounds, for slow devices")
-    parser.add_argument("--steps", action="store_true", help="what the steps take, in sessions of their own")
+    parser.add_argument("--steps", action="store_true", help="also time the steps, in separate sessions")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args()
     try:

@@ -209,10 +209,10 @@ def main():
     parser.add_argument("--contexts", type=numbers, default=[512, 2048])
     parser.add_argument("--prompts", type=numbers, default=[512, 2048])
     parser.add_argument("--batches", type=numbers, default=[1, 8])
-    parser.add_argument("--long", type=int, default=32768, help="a long context, too, for batch 1")
+    parser.add_argument("--long", type=int, default=32768, help="also a long context, for batch 1")
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--steps", action="store_true", help="what the steps take, by kind, in sessions of their own")
-    parser.add_argument("--no-check", action="store_true", help="no comparison with the CPU provider")
+    parser.add_argument("--steps", action="store_true", help="also time the steps by kind, in separate sessions")
+    parser.add_argument("--no-check", action="store_true", help="do not compare with the CPU provider")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args()
     if given.tiny:

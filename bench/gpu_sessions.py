@@ -112,7 +112,7 @@ def creation(arguments):
             what = "a small block" if arguments.tiny else "ResNet-50, half precision, batch 1"
             print(f"session of {what}, {cold} kernel cache: {made:.3f} s, and its first run {first:.3f} s")
         distance = np.linalg.norm(results[1] - results[0]) / np.linalg.norm(results[0])
-        print(f"both give the same but for {distance:.1e} of the norm{'' if distance < 1e-2 else ' WRONG'}")
+        print(f"their results differ by {distance:.1e} of the norm{'' if distance < 1e-2 else ' WRONG'}")
     return bool(distance < 1e-2)
 
 
@@ -169,7 +169,7 @@ def runs(arguments, options, driver):
     print(f"host time of a warm run of a small block: {statistics.median(times):.1f} us, median of {done} runs")
     after = free()
     if before is None or after is None:
-        print(f"{done} runs gave the right result; the driver does not say how much memory is free")
+        print(f"{done} runs gave the right result; the driver does not report free memory")
         return True
     grown = before - after
     print(f"{done} runs: {grown} bytes of device memory more in use than before{'' if grown <= GROWTH_BYTES else ' TOO MUCH'}")
@@ -180,8 +180,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("library", type=Path)
     parser.add_argument("--tiny", action="store_true", help=f"a small model instead of ResNet-50, and {TINY_RUNS} runs")
-    parser.add_argument("--runs", type=int, default=0, help="10000 unless said otherwise")
-    parser.add_argument("--seconds", type=float, default=120, help="stop the runs after so long")
+    parser.add_argument("--runs", type=int, default=0, help="default: 10000")
+    parser.add_argument("--seconds", type=float, default=120, help="stop the runs after this time")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--create", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -253,7 +253,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--documents", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--held", action="store_true", help="of the held-back part")
+    parser.add_argument("--held", action="store_true", help="use the held-back part")
     chosen = parser.parse_args()
     for _, document in zip(range(chosen.documents), documents(chosen.seed, chosen.held)):
         for role, text in document.turns:

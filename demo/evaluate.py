@@ -46,7 +46,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--documents", type=int, default=200)
-    parser.add_argument("--seen", action="store_true", help="on documents like those of the training part")
+    parser.add_argument("--seen", action="store_true", help="evaluate on documents like those of the training part")
     parser.add_argument("--library", help="path of libamdgpu-ep.so")
     chosen = parser.parse_args()
     devices = None

@@ -118,7 +118,7 @@ def verdict(case, devices):
     except Exception as error:
         return "ERROR", str(error)[:400]
     if not right:
-        return ("WRONG", "") if ours else ("unusable", "wrong without us")
+        return ("WRONG", "") if ours else ("unusable", "wrong without the plugin")
     return ("placed" if not others else "partly" if ours else "declined"), ""
 
 
@@ -155,7 +155,7 @@ def children(arguments):
             yield (*begun, "CRASH", f"exit status {process.returncode}: {said[-300:]}")
             first += 1
         elif process.returncode != 0:
-            raise SystemExit(f"the child failed before a test began:\n{said}")
+            raise SystemExit(f"the child process failed before the first test:\n{said}")
 
 
 def main():
@@ -164,7 +164,7 @@ def main():
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the plugin; with a dot in the key, a session-config entry")
     parser.add_argument("--report", help="write every verdict to this JSON file")
-    parser.add_argument("--verbose", action="store_true", help="list declined tests too")
+    parser.add_argument("--verbose", action="store_true", help="also list declined tests")
     parser.add_argument("--first", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     OPTIONS.update(option.split("=", 1) for option in arguments.option)

@@ -50,7 +50,7 @@ def main():
         good &= explain(chosen.command, library, look.model)
         good &= explain(chosen.command, library, DEMO / "model" / "model.onnx")
     good &= conversation(chosen.command, library)
-    print("\neverything shown was right" if good else "\nsomething shown was WRONG")
+    print("\nall results are correct" if good else "\nsome results are WRONG")
     return 0 if good else 1
 
 

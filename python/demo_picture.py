@@ -43,7 +43,7 @@ def kitten():
     pixels = read_png(COLLECTION / "images" / "kitten_224.png")[:, :, :3]
     image = pixels.transpose(2, 0, 1)[None].astype(np.float16)
     model = COLLECTION / "models" / "squeezenet_fp16.onnx"
-    title = "a photograph of a kitten, seen by SqueezeNet (float16, ImageNet's 1000 classes)"
+    title = "a photograph of a kitten, classified by SqueezeNet (float16, ImageNet's 1000 classes)"
     return Look(title, model, {"data_0": image}, CATS, 281)
 
 
@@ -71,7 +71,7 @@ def digit(folder):
     model = Path(folder) / "digits.onnx"
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
     model.write_bytes(proto.SerializeToString())
-    title = "a seven drawn here, seen by a model made here (no collection of real models is beside this clone)"
+    title = "a generated seven, classified by a generated model (the collection of real models is not installed)"
     return Look(title, model, {"image": image}, {number: f"the digit {number}" for number in range(10)}, 7)
 
 

@@ -26,7 +26,7 @@ def main():
     parser.add_argument("--command", type=Path, required=True)
     parser.add_argument("--library", type=Path, action="append", required=True, help="may be repeated")
     parser.add_argument("--kernels", type=Path, help="folder of compiled kernels")
-    parser.add_argument("--notices", type=Path, required=True, help="licences of what is linked in")
+    parser.add_argument("--notices", type=Path, required=True, help="licences of the linked packages")
     parser.add_argument("--version", required=True)
     parser.add_argument("--platform", required=True, help="platform tag, such as manylinux_2_28_x86_64")
     parser.add_argument("--out", type=Path, required=True, help="folder for the wheel")

@@ -27,7 +27,7 @@ def digit_is_five(outputs, rerun):
 def picture(outputs, rerun):
     image = outputs["outputImage"]
     low, high = float(image.min()), float(image.max())
-    assert -64 < low and high < 320 and image.std() > 30, f"{low:.0f} to {high:.0f} is no picture of about 0 to 255"
+    assert -64 < low and high < 320 and image.std() > 30, f"{low:.0f} to {high:.0f} is not a picture with values of about 0 to 255"
     return f"a picture, {low:.0f} to {high:.0f}"
 
 

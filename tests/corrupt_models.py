@@ -241,7 +241,7 @@ def run_child(arguments, folder, first, count, control=False):
         errors.seek(0)
         said = errors.read()
     if process.returncode == 1:
-        raise SystemExit(f"the child failed by itself:\n{said}")
+        raise SystemExit(f"the child process failed:\n{said}")
     if begun is not None:
         what = "theirs" if in_control else "CRASH"
         yield (*begun, what, f"exit status {process.returncode}: {said[-500:]}")
@@ -268,8 +268,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=600, help="begin no case later than this")
-    parser.add_argument("--verbose", action="store_true", help="print every sentence")
+    parser.add_argument("--seconds", type=float, default=600, help="start no case after this time")
+    parser.add_argument("--verbose", action="store_true", help="print every error message")
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--control", action="store_true", help=argparse.SUPPRESS)

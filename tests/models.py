@@ -141,8 +141,8 @@ def main():
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
     parser.add_argument("--least-share", type=float, default=0, help="fail if a smaller share of all nodes is on the device")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the backend; with a dot in the key, a session-config entry")
-    parser.add_argument("--hipdnn", action="store_true", help="offer steps to hipDNN, which must run every convolution")
-    parser.add_argument("--bench", action="store_true", help="measure speed too")
+    parser.add_argument("--hipdnn", action="store_true", help="offer steps to hipDNN; it must run every convolution")
+    parser.add_argument("--bench", action="store_true", help="also measure speed")
     arguments = parser.parse_args()
     OPTIONS.update(option.split("=", 1) for option in arguments.option)
     import onnxruntime as ort

@@ -99,7 +99,7 @@ with registered() as found:
     except Exception as error:
         assert "ov_device" in str(error), error
     else:
-        raise AssertionError("without backend_device the plugin cannot know which of its devices is meant")
+        raise AssertionError("without backend_device, the plugin's device is ambiguous")
     del ours, theirs
 
     def sessions():

@@ -31,7 +31,7 @@ def module(torch, transformers, made, attention):
     # Position tables may be buffers in the state; every weight must be ours.
     weights = {name for name, _ in model.named_parameters()}
     if found.unexpected_keys or weights & set(found.missing_keys):
-        raise ValueError(f"other weights than ours: missing {found.missing_keys}, unexpected {found.unexpected_keys}")
+        raise ValueError(f"unexpected weights: missing {found.missing_keys}, unexpected {found.unexpected_keys}")
 
     class First(torch.nn.Module):
         def __init__(self):

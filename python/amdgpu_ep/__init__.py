@@ -62,7 +62,7 @@ def _trust_options(path: str) -> None:
     except AttributeError:
         raise RuntimeError(
             f"{path} does not support trusting options: it has no function amdgpu_ep_trust_options\n"
-            "  help: install amdgpu-ep again, so that the package and its library are of one version"
+            "  help: install amdgpu-ep again, so that the package and its library have the same version"
         ) from None
     trust.argtypes, trust.restype = [ctypes.c_int], None
     trust(1)

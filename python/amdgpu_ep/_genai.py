@@ -14,8 +14,8 @@ from pathlib import Path
 _AFFECTED = "0.18."
 _MESSAGE = """\
 a generator of another model is still alive, and ONNX Runtime GenAI {version} would crash when it is deleted later
-  help: delete it before you make the next model ("del generator"; in a notebook also restart the kernel if an exception \
-or an interrupted cell keeps it), or make all models before the first generator"""
+  help: delete it before you create the next model ("del generator"; in a notebook also restart the kernel if an exception \
+or an interrupted cell keeps it), or create all models before the first generator"""
 
 # Objects with memory on the device, and configurations that are known to use only other providers.
 _holders = weakref.WeakSet()

@@ -16,7 +16,7 @@ def pytest_sessionstart():
     library = os.environ.get("AMDGPU_EP_LIBRARY")
     if not library or not os.path.isfile(library):
         raise pytest.UsageError(
-            f"AMDGPU_EP_LIBRARY is {library!r}, which is no file; `cargo xtask test --only hostile` builds it and sets this"
+            f"AMDGPU_EP_LIBRARY is {library!r}, which is not a file; `cargo xtask test --only hostile` builds it and sets this"
         )
 
 

@@ -61,7 +61,7 @@ class Place:
         self.evil = self.root / "evil" / "libevil.so"
         shutil.copy(evil, self.evil)
         shutil.copytree(DEMO, self.model)
-        (self.target / "secret.txt").write_text("nobody may read this into a prompt\n")
+        (self.target / "secret.txt").write_text("this must not appear in a prompt\n")
         shutil.copy(DEMO / "model.onnx", self.target / "outside.onnx")
         shutil.copy(DEMO / "tokenizer.json", self.target)
 

@@ -76,7 +76,7 @@ def test_names_in_a_folder_do_not_forge_lines(name, tools, place):
     MESSAGES[name](place)
     words = [tools.command, "generate", place.model, "--chat", "hello", "--max-new-tokens", "2", "--ort", tools.onnxruntime]
     seen = show(place, words)[1]
-    assert not any(line.startswith(FORGED) for line in seen.splitlines()), f"a line of the folder's own in {seen!r}"
+    assert not any(line.startswith(FORGED) for line in seen.splitlines()), f"a line from the model folder in {seen!r}"
 
 
 @pytest.mark.parametrize("way", ["generate", "chat"])
@@ -87,7 +87,7 @@ def test_generated_text_does_not_steer_the_terminal(way, tools, place, record_pr
     words = [tools.command, way, place.model, "--max-new-tokens", "4", *SAYS_A, "--ort", tools.onnxruntime]
     words += ["hello"] if way == "generate" else []
     code, seen = show(place, words, TYPED if way == "chat" else ())
-    assert "EVIL" in seen, f"the model did not speak: {seen!r}"
+    assert "EVIL" in seen, f"the model generated no text: {seen!r}"
     check(code, seen, way == "chat")
 
 

@@ -43,7 +43,7 @@ class Ended:
         """A short description of the harm done; empty if there was none."""
         found = []
         if self.hung:
-            found.append(f"no end after {self.seconds:.0f} s")
+            found.append(f"still running after {self.seconds:.0f} s")
         elif self.code < 0:
             found.append(f"ended by {signal.Signals(-self.code).name}")
         if self.loads:
@@ -161,9 +161,9 @@ def complaints(way, case: Case, ended: Ended):
     if is_command(way):
         found += command_complaints(case, ended)
     elif ended.code not in (0, ERROR_EXIT):
-        found.append(f"it ended with {ended.code}")
+        found.append(f"it exited with {ended.code}")
     elif ended.code == ERROR_EXIT and len(ended.output.strip().partition(": ")[2]) < 10:
-        found.append("the error says nothing")
+        found.append("the error message is empty")
     if case.refused and case.refused.lower() not in text.lower() and not (way in case.theirs):
         found.append(f"nothing names {case.refused}, which the folder must not set")
     return found
@@ -171,14 +171,14 @@ def complaints(way, case: Case, ended: Ended):
 
 def command_complaints(case, ended):
     if ended.code not in (0, 2):
-        yield f"it ended with {ended.code}"
+        yield f"it exited with {ended.code}"
     elif ended.code not in case.ends:
-        yield f"it ended with {ended.code}, not {' or '.join(map(str, case.ends))}"
+        yield f"it exited with {ended.code}, not {' or '.join(map(str, case.ends))}"
     # A model may use all available memory.
     if ended.resident > RESIDENT_BYTES and not case.name.startswith("model-"):
         yield f"it took {ended.resident >> 20} MiB"
     if ended.code == 2:
         if "error: " not in ended.errors:
-            yield "it failed without a sentence"
+            yield "it failed without a readable error"
         elif case.names and not any(name in ended.errors for name in case.names):
             yield f"the error names none of {', '.join(case.names)}"

@@ -40,11 +40,11 @@ def pytest_report_header():
 def pytest_sessionstart():
     wanted = os.environ.get("AMDGPU_EP_TEST_ORT_VERSION")
     if wanted and wanted != onnxruntime.__version__:
-        raise pytest.UsageError(f"onnxruntime {wanted} was asked for, but {onnxruntime.__version__} is on the path")
+        raise pytest.UsageError(f"onnxruntime {wanted} was requested, but {onnxruntime.__version__} is on the path")
     library = os.environ.get("AMDGPU_EP_LIBRARY")
     if not library or not os.path.isfile(library):
         raise pytest.UsageError(
-            f"AMDGPU_EP_LIBRARY is {library!r}, which is no file; `cargo xtask test --only ort` builds it and sets this"
+            f"AMDGPU_EP_LIBRARY is {library!r}, which is not a file; `cargo xtask test --only ort` builds it and sets this"
         )
 
 
@@ -87,7 +87,7 @@ def run_child(pyfuncitem, folder):
             timeout=TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired as expired:
-        pytest.fail(f"no end after {TIMEOUT_SECONDS} s\n{expired.output}", pytrace=False)
+        pytest.fail(f"still running after {TIMEOUT_SECONDS} s\n{expired.output}", pytrace=False)
     skipped = outcome.read_text() if outcome.exists() else ""
     if child.returncode != 0 or "passed" not in child.stdout and not skipped:
         pytest.fail(f"the test's process ended with {child.returncode}\n{child.stdout}", pytrace=False)

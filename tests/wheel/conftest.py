@@ -22,7 +22,7 @@ MODELS = {"model_folder", "tiny_language_model", "genai"}
 
 def pytest_configure(config):
     if not os.path.isfile(os.environ.get("AMDGPU_EP_WHEEL", "")):
-        raise pytest.UsageError("AMDGPU_EP_WHEEL is no file; `cargo xtask test --only wheel` builds it and sets this")
+        raise pytest.UsageError("AMDGPU_EP_WHEEL is not a file; `cargo xtask test --only wheel` builds it and sets this")
 
 
 def pytest_collection_modifyitems(items):

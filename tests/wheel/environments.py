@@ -16,7 +16,7 @@ def pip():
         command = [python, "-m", "pip"]
         if subprocess.run([*command, "--version"], capture_output=True).returncode == 0:
             return command
-    raise RuntimeError("no pip was found")
+    raise RuntimeError("pip was not found")
 
 
 class Environment:
