@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_supported_operators_that_no_test_is_about() {
+    fn lists_supported_operators_without_tests() {
         let page = page();
         let (_, untested) = page.split_once("without node tests").unwrap();
         assert!(untested.contains("| ai.onnx | Crop |\n| com.microsoft | FastGelu |\n"), "{untested}");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_report_is_an_error() {
+    fn an_unexpected_report_is_an_error() {
         assert!(Report::of("{}").is_err());
         assert!(Report::of(r#"[{"test": "a"}]"#).is_err());
     }

@@ -15,7 +15,7 @@ except Exception as error:
 ";
 
 #[test]
-fn registering_it_is_refused_with_what_to_use_instead() {
+fn registering_it_fails_and_suggests_alternatives() {
     let python = match place::python() {
         Ok(python) => python,
         Err(reason) => return println!("skipped: {reason}"),

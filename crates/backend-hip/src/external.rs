@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_read_where_they_lie_also_after_the_file_is_gone() {
+    fn parts_are_read_in_place_even_after_the_file_is_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let contents: Vec<u8> = (0..=255).collect();
         std::fs::write(folder.path().join("data"), &contents).unwrap();

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_says_its_driver() {
+    fn device_metadata_names_the_driver() {
         assert_eq!(driver(Some("host"), None).unwrap(), DriverKind::Host);
         assert_eq!(driver(Some("amd"), Some("host")).unwrap(), DriverKind::Amd);
         let error = driver(Some("vulkan"), None).unwrap_err();

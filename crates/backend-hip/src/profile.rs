@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_can_not_break_the_profile() {
+    fn names_cannot_break_the_profile() {
         assert_eq!(plain("map Add a/\"b\"\\\n/größe"), "map Add a/_b___/größe");
     }
 

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_become_numbered_files_and_not_without_end() {
+    fn stages_become_numbered_files_up_to_a_limit() {
         let folder = tempfile::tempdir().unwrap();
         let below = folder.path().join("made").join("here");
         let watcher = tuning(DUMP_DIR, below.to_str().unwrap()).unwrap().settings("../a b").watcher.unwrap();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_made_fails_nothing() {
+    fn a_folder_that_cannot_be_created_does_not_fail_the_session() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let below = file.path().join("folder");
         tuning(DUMP_DIR, below.to_str().unwrap()).unwrap().settings("p").watcher.unwrap()("stage", &"text");

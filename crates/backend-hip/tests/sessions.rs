@@ -2,7 +2,7 @@
 mod common;
 
 #[test]
-fn compiled_models_run_as_their_sources_do() {
+fn compiled_models_give_the_same_results_as_their_sources() {
     common::on_each_runtime("saved.py");
 }
 

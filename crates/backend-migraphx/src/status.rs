@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_device_costs_the_session() {
+    fn only_device_errors_end_the_session() {
         for (kind, want) in [
             (ErrorKind::Argument, ErrorCode::InvalidArgument),
             (ErrorKind::Unsupported, ErrorCode::NotImplemented),

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn crash_is_reported_with_the_signal_and_the_last_words() {
+    fn crash_is_reported_with_the_signal_and_the_last_line() {
         let answer = shell("echo 'cannot go on' >&2; kill -ABRT $$", LONG);
         assert_eq!(answer.outcome, Outcome::Crashed);
         assert_eq!(answer.detail.unwrap(), "ended by SIGABRT (signal 6); last line on stderr: cannot go on");
@@ -231,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_ended_after_the_timeout() {
+    fn a_silent_process_is_killed_after_the_timeout() {
         let answer = shell("exec sleep 600", Duration::from_millis(100));
         assert_eq!((answer.outcome, answer.value), (Outcome::TimedOut, None));
     }
 
     #[test]
-    fn process_left_behind_does_not_keep_us_waiting() {
+    fn orphaned_child_process_does_not_block() {
         let answer = shell("sleep 10 & echo 'amdgpu-ep-answer: [5]'", LONG);
         assert_eq!(answer.value, Some(vec![5]));
     }

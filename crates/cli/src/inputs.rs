@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_files_shape_decides_about_the_other_inputs() {
+    fn a_files_shape_sets_the_dimensions_of_other_inputs() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("x.npy");
         npy::write(&file, &Array::new(Element::F32, vec![4, 3], vec![0; 48]).unwrap()).unwrap();
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_extents_are_refused() {
+    fn absurd_extents_are_rejected() {
         let ports = [port("x", Element::F32, &[named("a"), named("b")])];
         let error = make(&ports, &[], &with(&[("a", usize::MAX), ("b", 2)])).unwrap_err().to_string();
         assert!(error.starts_with("input x would be too large"), "{error}");

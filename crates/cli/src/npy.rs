@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn other_byte_order_is_turned() {
+    fn other_byte_order_is_swapped() {
         let array = parse(&file("{'descr': '>i4', 'fortran_order': False, 'shape': (1,), }", &[0, 0, 1, 2])).unwrap();
         assert_eq!(array.numbers().collect::<Vec<_>>(), [258.0]);
     }
@@ -185,7 +185,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(header in ".*", bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn any_bytes_are_handled(header in ".*", bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let _ = parse(&bytes);
             if header.len() < 60000 {
                 let _ = parse(&file(&header, &bytes));

@@ -166,7 +166,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damaged_archives_are_survived(deflate: bool, at in 0usize..400, byte: u8, cut in 0usize..500) {
+        fn damaged_archives_are_handled(deflate: bool, at in 0usize..400, byte: u8, cut in 0usize..500) {
             let mut bytes = archive(&[("x", &array(&[5; 100]))], deflate);
             let at = at % bytes.len();
             bytes[at] = byte;

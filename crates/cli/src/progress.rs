@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_templates_are_templates() {
+    fn the_templates_are_valid() {
         for template in [SPINNER, COUNT, MEASURE] {
             assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
         }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_backend_counts_is_followed() {
+    fn progress_follows_the_backends_counts() {
         let bar = ProgressBar::hidden();
         let follower = Follower::new(&bar).unwrap();
         let mut file = File::options().append(true).open(follower.record.entry().unwrap().1).unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_counted_where_nothing_is_shown() {
+    fn no_progress_is_read_without_a_terminal() {
         let progress = Progress { bar: ProgressBar::hidden(), follower: None };
         assert_eq!(progress.entry().unwrap(), None);
     }

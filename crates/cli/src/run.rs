@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn file_names_are_harmless() {
+    fn file_names_are_sanitised() {
         let folder = tempfile::tempdir().unwrap();
         let array = Array::new(Element::U8, vec![1], vec![1]).unwrap();
         let file = save(folder.path(), "../a/b:0", &array).unwrap();

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_obeys_is_shown() {
+    fn terminal_control_characters_are_escaped() {
         for (text, wanted) in [
             ("plain\ttext\n", "plain\ttext\n"),
             ("\u{1b}]0;title\u{7}", "\\x1b]0;title\\x07"),
@@ -85,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_do_not_matter(text: String, cut: prop::sample::Index) {
+        fn splitting_into_pieces_does_not_matter(text: String, cut: prop::sample::Index) {
             let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
             let (start, rest) = text.split_at(ends[cut.index(ends.len())]);
             prop_assert_eq!(shown(&text), format!("{}{}", shown(start), shown(rest)));

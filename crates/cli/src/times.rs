@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_summed_up_by_rank() {
+    fn times_are_summarised_by_rank() {
         assert_eq!(milliseconds((1..=100).rev()), Times { runs: 100, median_ms: 50.0, p95_ms: 95.0, min_ms: 1.0 });
         assert_eq!(milliseconds([7]), Times { runs: 1, median_ms: 7.0, p95_ms: 7.0, min_ms: 7.0 });
         assert_eq!(milliseconds([3, 1, 2]), Times { runs: 3, median_ms: 2.0, p95_ms: 3.0, min_ms: 1.0 });

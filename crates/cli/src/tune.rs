@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gains_most_comes_first_and_sums_hold_every_step() {
+    fn the_largest_gain_comes_first_and_sums_cover_every_step() {
         let plain = Step { tuned: None, ..step("c", 0.0, 0.0) };
         let report = sample(vec![step("a", 5.0, 4.0), step("b", 9.0, 3.0), step("a", 5.0, 4.0), plain]);
         let nodes: Vec<&str> = report.steps.iter().map(|step| step.node.as_str()).collect();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_without_a_choice_is_said_to_have_none() {
+    fn a_device_without_alternatives_says_so() {
         let plain = Step { tuned: None, ..step("c", 0.0, 0.0) };
         assert!(text(&sample(vec![plain])).contains("each of the 1 steps has only one implementation"));
     }

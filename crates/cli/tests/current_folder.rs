@@ -91,7 +91,7 @@ fn path() -> String {
 }
 
 #[test]
-fn the_mark_is_left_by_a_library_that_is_named() {
+fn a_named_library_leaves_the_mark() {
     let Some(download) = Download::new() else { return };
     let mut named = command();
     named.env("MARK", &download.mark).env("ORT_DYLIB_PATH", download.folder.path().join("here/libonnxruntime.so"));

@@ -176,7 +176,7 @@ fn usage_errors_exit_with_2_and_help_lists_the_codes() {
 }
 
 #[test]
-fn reader_that_goes_away_is_a_normal_end() {
+fn closed_pipe_is_a_normal_exit() {
     let prefix = Prefix::new();
     for arguments in [&["doctor"][..], &["doctor", "--json"]] {
         let mut child = prefix.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -361,7 +361,7 @@ fn named_driver_that_is_not_installed_says_what_to_do() {
 }
 
 #[test]
-fn staged_libraries_work_with_the_host_driver_but_are_no_amd_gpu() {
+fn staged_libraries_work_with_the_host_driver_but_are_not_an_amd_gpu() {
     let prefix = Prefix::new();
     for name in ["amdgpu-ep", "hip-host"] {
         match place::staged_library(name) {

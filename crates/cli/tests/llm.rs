@@ -93,7 +93,7 @@ fn a_prompt_is_an_argument_or_the_standard_input() {
 }
 
 #[test]
-fn the_document_says_what_ran_and_what_came() {
+fn the_document_has_the_provider_and_the_text() {
     let Some(bench) = Bench::new() else { return };
     let arguments = ["Hello", "--max-new-tokens", "12", "--json"];
     let device = json(&feed(bench.with_provider("generate", &arguments), b""));
@@ -107,7 +107,7 @@ fn the_document_says_what_ran_and_what_came() {
 }
 
 #[test]
-fn a_measurement_counts_every_step_of_every_side() {
+fn a_measurement_counts_every_step_of_every_provider() {
     let Some(bench) = Bench::new() else { return };
     let plot = bench.folder.path().join("speed.svg");
     let sizes = ["--prompts", "3,6", "--batches", "1,2", "--new-tokens", "4", "--rounds", "2", "--bandwidth", "10"];
@@ -148,7 +148,7 @@ fn a_record_of_memory_that_the_user_names_is_written() {
 }
 
 #[test]
-fn drawing_is_repeated_by_its_seed() {
+fn sampling_is_repeatable_by_seed() {
     let Some(bench) = Bench::new() else { return };
     let tokens = |extra: &[&str]| {
         let arguments = [&["Hello", "--json", "--max-new-tokens", "16", "--provider", "cpu"], extra].concat();
@@ -165,7 +165,7 @@ fn drawing_is_repeated_by_its_seed() {
 }
 
 #[test]
-fn without_a_device_the_processor_is_used_and_said() {
+fn without_a_device_the_cpu_is_used_with_a_note() {
     let Some(bench) = Bench::new() else { return };
     let mut command = bench.with_provider("generate", &["Hello", "--max-new-tokens", "3"]);
     command.env("AMDGPU_EP_DRIVER", "amd").env("AMDGPU_EP_HIP_LIBRARY", "there-is-no-such-library.so");
@@ -198,7 +198,7 @@ fn a_named_profile_without_a_device_is_an_error() {
 }
 
 #[test]
-fn a_library_that_is_not_there_is_an_error() {
+fn a_missing_library_is_an_error() {
     let Some(bench) = Bench::new() else { return };
     let mut by_variable = bench.command("generate", &["Hello"]);
     by_variable.env("AMDGPU_EP_PATH", "there-is-no-such-file.so");
@@ -264,7 +264,7 @@ fn a_folder_may_not_name_files_and_the_command_line_may() {
 }
 
 #[test]
-fn a_required_gpu_that_is_not_there_is_exit_code_one() {
+fn a_missing_required_gpu_is_exit_code_one() {
     let Some(bench) = Bench::new() else { return };
     let output = feed(bench.with_provider("generate", &["Hello", "--require-gpu"]), b"");
     let said = stderr(&output);
@@ -389,7 +389,7 @@ fn text_is_exact_in_a_pipe_and_errors_show_control_characters() {
 }
 
 #[test]
-fn templates_without_end_do_not_end_a_conversation() {
+fn endless_templates_do_not_end_a_conversation() {
     let Some(bench) = Bench::new() else { return };
     let doubling = "{% set ns = namespace(s='x') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}";
     let path = bench.folder.path().join("chat_template.jinja");

@@ -154,7 +154,7 @@ fn explain_names_what_runs_where_and_why() {
 }
 
 #[test]
-fn explain_says_who_runs_each_step() {
+fn explain_says_what_runs_each_step() {
     let Some(bench) = Bench::new() else { return };
     if let Err(reason) = place::staged_library("hipdnn_host") {
         println!("skipped: {reason}");
@@ -342,7 +342,7 @@ fn model_that_cannot_be_loaded_is_one_clear_error() {
 }
 
 #[test]
-fn pipes_and_devices_are_refused_and_not_waited_for() {
+fn pipes_and_devices_are_rejected_without_blocking() {
     let Some(bench) = Bench::new() else { return };
     let pipe = |name: &str| {
         let path = bench.path(name);
@@ -521,7 +521,7 @@ fn a_dimension_has_its_name_and_its_axis() {
 }
 
 #[test]
-fn a_number_below_zero_is_a_wrong_value_and_no_option() {
+fn a_negative_number_is_an_invalid_value_and_not_an_option() {
     let Some(bench) = Bench::new() else { return };
     let model = bench.model("m.onnx", doubled());
     for arguments in [&["run", &model, "--seed", "-1"][..], &["bench", &model, "--threads", "-2"]] {
@@ -552,7 +552,7 @@ fn an_output_that_cannot_be_written_leaves_the_old_one() {
 }
 
 #[test]
-fn a_full_disk_is_called_by_its_name() {
+fn a_full_disk_is_named_in_the_error() {
     let Some(bench) = Bench::new() else { return };
     let wide: Vec<f32> = (0..512 * 512).map(|at| at as f32).collect();
     let graph = Graph::new("wide")

@@ -193,7 +193,7 @@ mod permissions {
     }
 
     #[test]
-    fn links_lead_to_the_folder_that_is_checked() {
+    fn the_target_of_a_link_is_checked() {
         let scratch = scratch();
         let (real, link) = (scratch.path().join("real"), scratch.path().join("link"));
         Folder::create(&real).unwrap();
@@ -233,7 +233,7 @@ mod permissions {
     }
 
     #[test]
-    fn a_folder_that_changes_hands_is_refused_at_its_next_use() {
+    fn a_folder_that_changes_owner_is_rejected_at_its_next_use() {
         let scratch = scratch();
         let cache = scratch.path().join("cache");
         assert_eq!(Folder::open(&cache).unwrap(), None);
@@ -276,7 +276,7 @@ mod permissions {
     }
 
     #[test]
-    fn a_refusal_is_news_once() {
+    fn a_rejection_is_reported_once() {
         let scratch = scratch();
         let [one, two] = ["one", "two"].map(|name| {
             let cache = scratch.path().join(name);

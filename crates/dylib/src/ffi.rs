@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symbol_leads_to_its_file() {
+    fn a_symbol_is_traced_to_its_file() {
         let library = Library::already_open("libc.so.6").unwrap();
         let file = library.file_of("getauxval").unwrap();
         assert!(file.to_str().unwrap().contains("libc"), "{}", file.display());

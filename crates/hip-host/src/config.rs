@@ -227,7 +227,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_survived(text in ".*") {
+        fn any_text_is_handled(text in ".*") {
             for name in ["MEMORY", "DEVICES", "STREAMS", "SEED", "POISON", "LACKS"] {
                 let config = from(&[(&format!("AMDGPU_EP_HOST_{name}"), &text)]);
                 prop_assert!((1..=MAX_DEVICES).contains(&config.devices));

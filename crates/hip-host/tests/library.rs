@@ -57,7 +57,7 @@ fn every_symbol_is_exported() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_loader_can_move_memory_without_a_thread_being_made() {
+fn a_loader_can_copy_memory_without_creating_a_thread() {
     let library = library();
     // SAFETY: the signatures are HIP's, and host memory is valid for four bytes.
     unsafe {

@@ -356,14 +356,14 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_seen() {
+    fn gaps_are_detected() {
         let mut graph = sum(&[2, 3, 4, 5], [CHANNELS_LAST; 3], DataType::FLOAT);
         graph.operations[0].reads[0].1.strides[0] += 1;
         assert!(refusal(&graph).is_some());
     }
 
     #[test]
-    fn pooling_of_brain_floats_is_refused() {
+    fn pooling_of_bfloat16_is_rejected() {
         let mut graph = sum(&[2, 3, 4, 5], [CHANNELS_LAST; 3], DataType::BFLOAT16);
         graph.operations[0].kind = D::OPERATION_RESAMPLE_FWD_DESCRIPTOR;
         assert!(refusal(&graph).unwrap().contains("bfloat16"));

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_side_by_side_one_behind_the_other_or_in_a_cache_are_taken() {
+    fn interleaved_consecutive_and_cached_heads_are_accepted() {
         assert_eq!(Sketch::default().refusal(RELEASE), None);
         let by_heads = [1024, 512, 16, 1];
         assert_eq!(Sketch { strides: [by_heads; 3], ..Sketch::default() }.refusal(RELEASE), None);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_begin_between_16_bytes_are_refused() {
+    fn rows_misaligned_to_16_bytes_are_rejected() {
         for at in 0..3 {
             for wrong in [[1024, 16, 36, 1], [1024, 20, 32, 1], [1024, 512, 1, 32], [1024, 16, 0, 1]] {
                 let mut sketch = Sketch::default();

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_stay_apart() {
+    fn gaps_are_not_merged() {
         let gapped: (&[i64], &[i64]) = (&[2, 3, 4], &[20, 6, 1]);
         let packed: (&[i64], &[i64]) = (&[2, 3, 4], &[12, 4, 1]);
         let forms = forms(&graph([gapped, packed, packed], D::OPERATION_POINTWISE_DESCRIPTOR)).unwrap();

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_changed_or_cut_short_is_not_used_and_replaced() {
+    fn a_modified_or_truncated_file_is_not_used_and_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let here = plan_cache(folder.path(), "");
         here.put(&graph(8), &entry("text"));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_longest_ago_makes_room() {
+    fn the_least_recently_used_entry_is_evicted() {
         let folder = tempfile::tempdir().unwrap();
         let here = plan_cache(folder.path(), "");
         for extent in 1..=4 {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_left_unfinished_goes_after_a_day() {
+    fn unfinished_files_are_removed_after_a_day() {
         let folder = tempfile::tempdir().unwrap();
         let here = plan_cache(folder.path(), "");
         let unfinished = |name: &str, age: Duration| {

@@ -151,7 +151,7 @@ fn says_what_went_wrong() {
 }
 
 #[test]
-fn failures_carry_cudnns_own_words() {
+fn failures_carry_cudnns_message() {
     for (variables, wanted) in [
         // A graph whose operations no engine supports, as a whole or in pieces.
         (("CUDNN_STANDIN_FINALIZE", "15:3001"), "finalizing CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR"),
@@ -168,7 +168,7 @@ fn failures_carry_cudnns_own_words() {
 }
 
 #[test]
-fn without_cublas_a_handle_is_refused_before_cudnn_ends_the_process() {
+fn without_cublas_a_handle_is_rejected_before_cudnn_aborts() {
     let output = run("says_what_went_wrong", false, &[]);
     let said = said(&output);
     assert!(output.status.success(), "{said}");
@@ -191,7 +191,7 @@ fn plans() {
 }
 
 #[test]
-fn a_plan_that_was_kept_is_restored_without_asking_for_engines() {
+fn a_cached_plan_is_restored_without_querying_engines() {
     let cache = tempfile::tempdir().unwrap();
     let cache_dir = ("AMDGPU_EP_CACHE_DIR", cache.path().to_str().unwrap());
     let again = |variables: &[(&str, &str)]| said(&run("plans", true, &[&[cache_dir], variables].concat()));

@@ -115,7 +115,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn mistakes_get_their_statuses() {
+fn errors_return_their_statuses() {
     let caller = Caller(common::backend());
     let handle = caller.handle();
     let (backend, graph) = (&caller.0, caller.small_graph(handle));

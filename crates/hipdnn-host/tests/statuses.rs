@@ -65,7 +65,7 @@ fn null_and_unknown_pointers() {
 }
 
 #[test]
-fn kinds_that_cannot_be_made() {
+fn kinds_that_cannot_be_created() {
     let caller = caller();
     for kind in [D(0), D(-1), D(39), D(1000), D::LAYOUT_INFO_DESCRIPTOR, D::KERNEL_CACHE_DESCRIPTOR] {
         let mut made = NULL;
@@ -102,7 +102,7 @@ fn wrong_types_counts_and_names() {
 }
 
 #[test]
-fn a_descriptor_lives_from_making_to_finalizing() {
+fn a_descriptor_is_created_set_and_finalized() {
     let caller = caller();
     let tensor = caller.make(D::TENSOR_DESCRIPTOR);
     assert_eq!(caller.finalize(tensor), Status::BAD_PARAM, "dimensions are missing");
@@ -166,7 +166,7 @@ fn values_are_read_as_far_as_there_is_room() {
 }
 
 #[test]
-fn texts_end_and_are_cut_short() {
+fn strings_are_terminated_and_truncated() {
     let caller = caller();
     let tensor = caller.make(D::TENSOR_DESCRIPTOR);
     caller.put(tensor, A::TENSOR_NAME_EXT, T::CHAR, b"weights");
@@ -313,7 +313,7 @@ fn execution_checks_its_arguments() {
 }
 
 #[test]
-fn work_that_needs_more_memory_than_there_is_fails() {
+fn work_that_needs_too_much_memory_fails() {
     let caller = caller();
     let handle = caller.handle();
     // One number that broadcasts to 2^54 elements: the intermediate result exceeds any memory, and the sum needs all of
@@ -349,7 +349,7 @@ fn work_that_needs_more_memory_than_there_is_fails() {
 }
 
 #[test]
-fn what_was_given_to_others_may_be_destroyed() {
+fn descriptors_passed_to_others_may_be_destroyed() {
     let caller = caller();
     let handle = caller.handle();
     let (x, y) = (caller.tensor(1, &[4]), caller.tensor(2, &[4]));

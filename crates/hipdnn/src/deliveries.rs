@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_may_take_itself_back() {
+    fn a_callback_may_unregister_itself() {
         let deliveries = Deliveries::new();
         let _delivery = deliveries.begin();
         deliveries.wait();

@@ -12,7 +12,7 @@ use hipdnn::sys::{Backend, SYMBOLS};
 use hipdnn::{LoadError, Loaded, Search};
 
 #[test]
-fn a_library_that_is_not_there_is_not_found_with_every_file_that_was_tried() {
+fn a_missing_library_is_reported_with_every_file_tried() {
     let folder = tempfile::tempdir().unwrap();
     let Err(error) = open(folder.path()) else { panic!("nothing is there") };
     let LoadError::NotFound { tried } = &error else { panic!("{error}") };
@@ -56,7 +56,7 @@ fn a_library_that_lacks_a_core_function_is_incompatible_and_names_it() {
 }
 
 #[test]
-fn a_library_of_something_else_is_incompatible() {
+fn an_unrelated_library_is_incompatible() {
     let libm = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/usr/lib/libm.so.6"];
     let Some(libm) = libm.into_iter().map(Path::new).find(|file| file.exists()) else {
         println!("skipped: no libm in the usual places");

@@ -15,7 +15,7 @@ use hipdnn::{Autotune, Choice, Error, Graph, Handle, KnobValue, Tensor, engine_i
 const MEBIBYTE: usize = 1 << 20;
 
 #[test]
-fn plans_are_made_by_place_by_id_and_by_name() {
+fn plans_are_created_by_index_by_id_and_by_name() {
     let handle = Handle::new(backend()).unwrap();
     let graph = graph(&handle);
     let [fast, slow, broken] = ENGINES.map(engine_id_of);
@@ -53,7 +53,7 @@ fn an_engine_that_is_preferred_comes_first() {
 }
 
 #[test]
-fn limits_of_workspace_and_barred_engines_are_kept() {
+fn workspace_limits_and_excluded_engines_are_respected() {
     let handle = Handle::new(backend()).unwrap();
     let graph = graph(&handle);
     let [fast, slow, broken] = ENGINES.map(engine_id_of);
@@ -87,7 +87,7 @@ fn candidates_have_a_name_workspace_and_notes_and_take_knobs() {
 }
 
 #[test]
-fn autotuning_ranks_by_the_median_and_keeps_who_failed() {
+fn autotuning_ranks_by_the_median_and_keeps_failures() {
     let handle = Handle::new(backend()).unwrap();
     let graph = graph(&handle);
     let [fast, slow, broken] = ENGINES.map(engine_id_of);
@@ -139,7 +139,7 @@ fn own_copy(counter: &str) -> (tempfile::TempDir, PathBuf, extern "C" fn(i32) ->
 }
 
 #[test]
-fn a_handle_lives_as_long_as_what_was_made_with_it() {
+fn a_handle_lives_as_long_as_the_objects_created_with_it() {
     let (_folder, file, handles) = own_copy("stand_in_handles");
     let handle = Handle::new(std::sync::Arc::new(common::open(&file).unwrap())).unwrap();
     let graph = graph(&handle);

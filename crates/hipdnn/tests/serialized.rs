@@ -32,7 +32,7 @@ fn graphs_and_plans_come_back_from_their_bytes() {
 }
 
 #[test]
-fn what_can_not_be_read_or_written_says_why() {
+fn serialisation_errors_say_why() {
     let handle = Handle::new(backend()).unwrap();
     let error = OperationGraph::from_bytes(&handle, b"rubbish").err().unwrap();
     assert_eq!(error.status(), Some(Status::BAD_PARAM));

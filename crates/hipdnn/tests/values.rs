@@ -30,7 +30,7 @@ fn header() -> BTreeMap<&'static str, BTreeMap<String, i32>> {
 }
 
 #[test]
-fn every_number_is_the_headers() {
+fn every_number_matches_the_header() {
     let mut header = header();
     macro_rules! check {
         ($($type:ident),*) => {$(

@@ -64,7 +64,7 @@ fn every_profile_spelling_that_ever_shipped_is_accepted() {
 }
 
 #[test]
-fn an_unknown_profile_is_answered_with_the_list_of_values() {
+fn an_unknown_profile_error_lists_the_values() {
     let message = refused(&[("ep.amdgpu.profile", "hipp")]).to_string();
     assert!(message.contains("any case); did you mean \"hip\""), "{message}");
     for text in ["fast", "6", "-1", "00", "auto,hip", "mi graphx"] {
@@ -241,7 +241,7 @@ fn an_empty_registration_name_adds_no_prefix() {
 }
 
 #[test]
-fn of_one_key_given_twice_the_last_counts() {
+fn the_last_value_of_a_repeated_key_wins() {
     let entries = [("ep.amdgpu.profile", "nonsense"), ("ep.amdgpu.profile", "eager"), ("ep.amdgpu.profile", "hip")];
     assert_eq!(accepted(&entries).profile, Profile::Hip);
 }

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn files_lie_beside_the_compiled_model() {
+    fn files_are_beside_the_compiled_model() {
         let on = ("ep.context_enable", "1");
         let source = || Some(PathBuf::from("models/net.onnx"));
         let named = save(&[on, ("ep.context_file_path", "out/small.onnx")]).unwrap().unwrap();

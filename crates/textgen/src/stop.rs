@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_a_beginning_is_held_back_only_as_long_as_needed() {
+    fn a_possible_stop_prefix_is_held_back_only_as_long_as_needed() {
         let mut stop = StopStrings::new(["aab".to_owned()]);
         assert_eq!(stop.push("xa"), Passed::Text("x".into()));
         assert_eq!(stop.push("a"), Passed::Text(String::new()));
@@ -85,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_do_not_matter(
+        fn splitting_into_pieces_does_not_matter(
             text in "[abc é]{0,30}",
             stops in prop::collection::vec("[abc é]{1,4}", 0..3),
             cuts in prop::collection::vec(1usize..5, 30),

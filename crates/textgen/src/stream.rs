@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_stays_when_broken_bytes_follow() {
+    fn emitted_text_stays_when_invalid_bytes_follow() {
         assert_eq!(byte_fallback("€€".as_bytes()).0, "€€");
         assert_eq!(byte_fallback(b"\xe2\x82\xac\xff").0, "€\u{fffd}");
         assert_eq!(byte_fallback(b"\xe2\x82\xac\xff\xff\xff\xff\xff").0, "€\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}");
@@ -189,7 +189,7 @@ mod tests {
         }
 
         #[test]
-        fn broken_bytes_in_pieces_are_marked_as_in_a_whole(
+        fn invalid_bytes_in_pieces_are_replaced_as_in_a_whole(
             parts in prop::collection::vec(prop_oneof![
                 any::<u8>().prop_map(|byte| vec![byte]),
                 "[aé€🦀\u{fffd}]".prop_map(String::into_bytes),

@@ -73,7 +73,7 @@ fn the_text_matches_a_grammar() {
 }
 
 #[test]
-fn a_form_that_makes_no_sense_is_refused() {
+fn an_invalid_constraint_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     TinyDecoder::new(5).write(folder.path(), true).unwrap();
     let config = config(folder.path(), On::Cpu).unwrap();

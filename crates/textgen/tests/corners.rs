@@ -111,7 +111,7 @@ fn bytes_that_are_not_characters_leave_the_text_around_them_intact() {
 }
 
 #[test]
-fn going_back_into_a_prompt_forgets_the_rest_of_it() {
+fn rewinding_into_a_prompt_forgets_its_rest() {
     let prompt: Vec<u32> = (0..30).map(|index| index * 11 % 256).collect();
     for (shared, prompt_shape) in
         [(true, PromptShape::Exact), (true, PromptShape::MaxLength), (false, PromptShape::Exact)]
@@ -165,7 +165,7 @@ fn a_finished_text_reports_its_reason_again() {
 }
 
 #[test]
-fn rows_end_apart_and_leave_the_others_alone() {
+fn rows_end_independently() {
     let prompts: [&[u32]; 3] = [&[72, 101, 108, 108, 111, 33], &[84], &[10, 20, 30, PAD]];
     for shared in [true, false] {
         let Some(tiny) = Tiny::new(shared) else { return };
@@ -271,7 +271,7 @@ impl Drop for Done<'_> {
 }
 
 #[test]
-fn a_wish_to_cancel_at_any_moment_is_obeyed_and_nothing_else_happens() {
+fn cancelling_at_any_moment_works_without_side_effects() {
     let Some(tiny) = Tiny::new(true) else { return };
     let wanted = tiny.reference(&[1, 2, 3], 3);
     let mut generator = tiny.generator(GeneratorOptions::default());

@@ -204,7 +204,7 @@ fn long_sentences_are_cut_and_keep_their_ends() {
 }
 
 #[test]
-fn folders_that_are_no_encoders_are_refused_with_a_sentence() {
+fn folders_without_an_encoder_are_rejected_with_a_message() {
     let Ok(runtime) = common::runtime() else { return };
     let refused = |folder: &Path, options: EmbedOptions| {
         let error = Embedder::load(&runtime, folder, options).unwrap_err().to_string();

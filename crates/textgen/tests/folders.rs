@@ -208,7 +208,7 @@ fn open(folder: &Path) -> anyhow::Result<()> {
 }
 
 #[test]
-fn every_bad_folder_ends_in_a_sentence() {
+fn every_bad_folder_gives_a_readable_error() {
     if let Err(reason) = testkit::place::onnxruntime() {
         println!("skipped: {reason}");
         return;

@@ -113,7 +113,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn the_way_to_a_sequence_does_not_matter(acts in prop::collection::vec(act(), 1..14), shared: bool) {
+    fn the_order_of_appends_does_not_matter(acts in prop::collection::vec(act(), 1..14), shared: bool) {
         let Some(tiny) = Tiny::new(shared) else { return Ok(()) };
         check_acts(&tiny, &acts);
     }
@@ -205,7 +205,7 @@ fn finish_reasons_are_distinguished() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_sentence() {
+fn invalid_requests_are_rejected_with_a_message() {
     let Some(tiny) = Tiny::new(true) else { return };
     let refused = |options: GeneratorOptions| Generator::new(&tiny.model, options).unwrap_err().to_string();
     let sampling = |sampling: Sampling| GeneratorOptions { sampling: Some(sampling), ..GeneratorOptions::default() };

@@ -318,19 +318,19 @@ fn wrong(cases: impl Iterator<Item = &'static str>, says: &[&str]) -> Vec<String
 }
 
 #[test]
-fn templates_end_in_a_sentence() {
+fn hostile_templates_give_a_result_or_a_readable_error() {
     let failed = wrong(TEMPLATES.iter().map(|(name, _)| *name), &["folder/file: the chat template", "help:"]);
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
 #[test]
-fn long_templates_end_in_a_sentence() {
+fn long_templates_give_a_result_or_a_readable_error() {
     let failed = wrong(LONG_TEMPLATES.iter().copied(), &["folder/file: the chat template", "help:"]);
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
 #[test]
-fn tokenizers_end_in_a_sentence() {
+fn hostile_tokenizers_give_a_result_or_a_readable_error() {
     let failed = wrong(TOKENIZERS.iter().copied(), &["folder/file: ", "tokenizer", "help:"]);
     assert!(failed.is_empty(), "{failed:#?}");
 }

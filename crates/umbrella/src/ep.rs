@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_options_can_not_change_but_may_be_repeated() {
+    fn own_options_cannot_change_but_may_be_repeated() {
         let prefixes = Prefixes::new("Name");
         let check = |key, value| check_dynamic(&prefixes, Profile::Hip, key, value);
         for (key, value) in

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_in_code_are_none() {
+    fn links_in_code_are_ignored() {
         let text = "[a](b.md) `[c](d.md)` ![e](f.svg)\n```\n[g](h.md)\n```\n[i](j.md#k)\n";
         let found: Vec<_> = targets(text);
         assert_eq!(found, [(1, "b.md".into()), (1, "f.svg".into()), (5, "j.md#k".into())]);

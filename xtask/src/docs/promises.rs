@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_a_test_or_a_place_is_a_fault() {
+    fn a_row_without_a_test_or_a_place_is_an_error() {
         let (_folder, workspace) = workspace_with(&rows(
             r#"{"says": "s", "where": ["b.rs"], "tests": []}, {"says": "t", "tests": ["step fmt"]}"#,
         ));

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_words_and_neighbouring_paragraphs_are_no_hits() {
+    fn parts_of_words_and_neighbouring_paragraphs_do_not_match() {
         let phrases = phrases(LEXICON).unwrap();
         for text in ["blue moons", "skyblue moon", "blue_moon", "a blue\n\nmoon", "/// a blue\n///\n/// moon"] {
             assert!(hits(text, &phrases).is_empty(), "{text:?}");

@@ -71,7 +71,7 @@ fn every_element_type_reads_back() {
 }
 
 #[test]
-fn what_is_wrong_with_a_blob_is_said() {
+fn errors_say_what_is_wrong_with_a_blob() {
     let blob = write(&record());
     assert!(matches!(read(b""), Err(SavedError::Foreign { .. })));
     assert_eq!(read(b"\x08\x07other bytes"), Err(SavedError::Foreign { found: "\\x08\\x07other ".to_owned() }));
@@ -94,7 +94,7 @@ fn what_is_wrong_with_a_blob_is_said() {
 }
 
 #[test]
-fn records_that_do_not_fit_together_are_refused() {
+fn inconsistent_records_are_rejected() {
     let broken: [fn(&mut Record); 6] = [
         |record| record.inputs = vec![7],
         |record| record.outputs = vec![u32::MAX],
@@ -111,7 +111,7 @@ fn records_that_do_not_fit_together_are_refused() {
 }
 
 #[test]
-fn swapped_and_paired_changes_are_noticed() {
+fn swapped_and_paired_changes_are_detected() {
     let bytes: Vec<u8> = (0..64).collect();
     let mut swapped = bytes.clone();
     swapped.swap(0, 8);

@@ -110,7 +110,7 @@ fn switches_stop_loading_and_saving() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_keeps_nothing_and_fails_nothing() {
+fn an_unwritable_folder_disables_the_cache_without_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
@@ -139,7 +139,7 @@ fn a_folder_that_others_can_write_to_is_neither_read_nor_written() {
 }
 
 #[test]
-fn the_programs_unused_for_longest_make_room() {
+fn the_least_recently_used_programs_are_evicted() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::new(folder.path().to_owned(), 250, true, true);
     let texts = Texts::new(&format!("program{}", " ".repeat(93)));

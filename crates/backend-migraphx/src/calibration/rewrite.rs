@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn products_by_constants_get_one_pair_for_each_operand() {
+    fn products_with_constants_get_one_pair_per_operand() {
         let (bytes, narrowed) = rewrite(&model(17), None, &Ranges::from([("x", 2.54)]), Narrow::Int8).unwrap();
         assert_eq!(narrowed, 2);
         let graph = proto::Model::decode(bytes.as_slice()).unwrap().graph.unwrap();

@@ -157,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn values_that_were_never_seen_have_no_range() {
+    fn values_never_observed_have_no_range() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("table");
         fs::write(&file, "TRT-1\nx: 00000000\ny: 7fc00000\nz: 3f800000\n").unwrap();
         assert_eq!(Ranges::read(&file, true), Ok(Ranges::from([("z", 127.0)])));
         let error = Ranges::read(&folder.path().join("none"), true).unwrap_err();
-        assert!(error.to_string().contains("can't be read"), "{error}");
+        assert!(error.to_string().contains("could not read"), "{error}");
     }
 
     proptest! {

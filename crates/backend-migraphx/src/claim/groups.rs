@@ -69,7 +69,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fused_groups_never_depend_on_each_other_in_a_circle((makers, taken) in graphs()) {
+        fn fused_groups_never_form_a_cycle((makers, taken) in graphs()) {
             let groups = connected(&makers, &taken);
             let mut owner: Vec<usize> = (0..makers.len()).map(|at| groups.len() + at).collect();
             for (number, group) in groups.iter().enumerate() {

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_to_migraphx_is_the_callers_and_what_it_does_itself_is_the_devices() {
+    fn errors_in_arguments_are_the_callers_and_others_the_devices() {
         let call = |status| MgxError::Call { call: "program_run", status, doing: "running".into() };
         let file = || PathBuf::from("/l/libmigraphx_c.so.3");
         for (error, want) in [

@@ -56,7 +56,7 @@ fn legacy_names_are_read_and_plain_ones_win() {
 }
 
 #[test]
-fn arena_options_of_the_old_provider_are_ignored_with_a_sentence() {
+fn arena_options_of_the_old_provider_are_ignored_with_a_warning() {
     let pairs = entries(&[("ep.migraphx.migraphx_mem_limit", "1000")]);
     let (_, warnings) = Options::from_entries(&pairs, "x", |_| None).unwrap();
     assert!(warnings.len() == 1 && warnings[0].contains("migraphx_mem_limit"), "{warnings:?}");
@@ -89,7 +89,7 @@ fn a_bad_value_names_its_entry_or_variable() {
 }
 
 #[test]
-fn precisions_that_exclude_each_other_are_both_off() {
+fn conflicting_precisions_are_both_off() {
     let pairs = entries(&[("ep.migraphx.fp16_enable", "1"), ("ep.migraphx.bf16_enable", "1")]);
     let (options, warnings) = Options::from_entries(&pairs, "x", |_| None).unwrap();
     assert!(!options.precision.fp16 && !options.precision.bf16 && warnings.len() == 1);

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shapes_unused_for_longest_go() {
+    fn the_least_recently_used_shapes_are_evicted() {
         let programs = Programs::new(2);
         let shapes = |extent: usize| vec![vec![extent]];
         let first = programs.slot(&shapes(1));

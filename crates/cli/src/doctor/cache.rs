@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_folder_is_writable_where_it_could_be_made_and_is_not_made() {
+    fn missing_folder_is_writable_if_it_could_be_created_and_is_not_created() {
         let folder = tempfile::tempdir().unwrap();
         let wanted = folder.path().join("x/y");
         let cache = collect(&[("AMDGPU_EP_CACHE_DIR", &wanted)].into_iter().collect());
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn folder_below_proc_cannot_be_made_even_by_root() {
+    fn folder_below_proc_cannot_be_created_even_by_root() {
         for folder in ["/proc/cache", "/proc/self/cache", "/sys/kernel/cache"] {
             let cache = collect(&[("AMDGPU_EP_CACHE_DIR", folder)].into_iter().collect());
             assert!(!cache.exists && !cache.writable, "{folder}");

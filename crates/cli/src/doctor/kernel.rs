@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn audio_functions_and_other_vendors_are_no_amd_gpus() {
+    fn audio_functions_and_other_vendors_are_not_amd_gpus() {
         let kernel = Machine::new(&[
             ("sys/bus/pci/devices/0000:03:00.1/vendor", "0x1002\n"),
             ("sys/bus/pci/devices/0000:03:00.1/class", "0x040300\n"),
@@ -328,7 +328,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_survived(class in ".*", groups in ".*", id: u32) {
+        fn any_text_is_handled(class in ".*", groups in ".*", id: u32) {
             is_gpu_class(&class);
             group_name(&groups, id);
         }

@@ -452,7 +452,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_survived(text in ".*") {
+        fn any_text_is_handled(text in ".*") {
             minor_version(&text);
             stated_version(&text);
         }

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wish_to_stop_never_outlives_its_answer() {
+    fn a_cancel_request_never_outlives_its_answer() {
         let library = match place::onnxruntime() {
             Ok(library) => library,
             Err(reason) => return println!("skipped: {reason}"),

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn points_stand_where_their_numbers_say() {
+    fn points_are_at_their_coordinates() {
         let line = |label: &str, points: &[(f64, f64)]| Line { label: label.to_owned(), points: points.to_vec() };
         let lines = [line("a & b", &[(128.0, 110.0), (512.0, 55.0)]), line("c", &[(512.0, 0.0)])];
         let svg = Plot { title: "t", across: "tokens", lines: &lines }.svg();

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_authors_can_use_is_left_out() {
+    fn source_locations_are_removed_from_messages() {
         for (text, want) in [
             (
                 "/onnxruntime_src/onnxruntime/core/session/plugin_ep/interfaces.cc:71 virtual \
@@ -149,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_ends(text in ".*", tail in "[/a-z.():<> 0-9\\[\\]]*") {
+        fn any_text_terminates(text in ".*", tail in "[/a-z.():<> 0-9\\[\\]]*") {
             let text = format!("{text} /a/b.cc:3 {tail}");
             prop_assert!(plain(&text).len() <= text.len());
         }

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_stops_at_the_border() {
+    fn a_panic_stops_at_the_abi() {
         assert_eq!(guard(|_| panic!("on purpose")), Status::Unknown.code());
         assert_eq!(thread::take_last_error(), Status::Unknown.code());
     }

@@ -154,7 +154,7 @@ fn a_launch_after_its_memory_is_gone_is_refused() {
 }
 
 #[test]
-fn empty_graphs_and_odd_handles_are_survived() {
+fn empty_graphs_and_odd_handles_are_handled() {
     let _guard = start();
     let stream = Stream::non_blocking();
     // SAFETY: `made` gives a writable pointer.

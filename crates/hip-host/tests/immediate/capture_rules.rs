@@ -160,7 +160,7 @@ fn work_forked_off_must_be_joined() {
 }
 
 #[test]
-fn dependencies_do_not_cross_the_border_of_a_capture() {
+fn dependencies_do_not_cross_the_boundary_of_a_capture() {
     let _guard = start();
     let (stream, other) = (Stream::non_blocking(), Stream::non_blocking());
     let (outside, inside, never) = (Event::new(), Event::new(), Event::new());

@@ -14,7 +14,7 @@ fn int(call: impl FnOnce(*mut i32) -> i32) -> i32 {
 }
 
 #[test]
-fn two_devices_are_there_and_each_thread_has_its_own_current_one() {
+fn each_thread_has_its_own_current_device() {
     let _guard = start();
     // SAFETY: the results are writable.
     unsafe {

@@ -12,7 +12,7 @@ fn elapsed(start: &Event, end: &Event) -> (i32, f32) {
 }
 
 #[test]
-fn an_event_is_ready_when_its_stream_got_there() {
+fn an_event_is_ready_when_its_stream_reaches_it() {
     let _guard = start();
     let stream = Stream::non_blocking();
     let event = Event::new();

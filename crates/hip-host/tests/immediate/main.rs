@@ -37,7 +37,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn synchronised_programs_mean_what_they_say(program in programs(0..STREAMS, true)) {
+    fn synchronised_programs_give_the_sequential_result(program in programs(0..STREAMS, true)) {
         let _guard = start();
         check_against_model(&program)?;
     }

@@ -52,7 +52,7 @@ fn zero_bytes_give_null_and_null_can_be_freed() {
 }
 
 #[test]
-fn memory_ends_at_the_size_of_the_device() {
+fn allocations_fail_beyond_the_devices_memory() {
     let _guard = start();
     let free = free_bytes();
     assert_eq!(malloc(free + 1).0, 2);
@@ -150,7 +150,7 @@ fn memory_freed_earlier_in_a_stream_can_be_allocated_again_in_it() {
 }
 
 #[test]
-fn the_pool_counts_what_it_gave_out() {
+fn the_pool_counts_its_allocations() {
     let _guard = start();
     // SAFETY: `made` gives a writable pointer.
     let pool = made(|out| unsafe { hipDeviceGetDefaultMemPool(out, 0) });

@@ -118,7 +118,7 @@ fn dead_and_foreign_handles_are_refused() {
 }
 
 #[test]
-fn streams_remember_how_they_were_made() {
+fn streams_report_their_flags_and_priority() {
     let _guard = start();
     ok(hipSetDevice(1));
     // SAFETY: `made` gives a writable pointer.

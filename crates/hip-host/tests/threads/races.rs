@@ -90,7 +90,7 @@ fn reading_an_asynchronous_result_without_waiting_is_found() {
 }
 
 #[test]
-fn memory_freed_in_stream_order_stays_until_the_stream_gets_there() {
+fn memory_freed_in_stream_order_stays_until_the_stream_reaches_it() {
     let _guard = start();
     let stream = Stream::non_blocking();
     let result = Buffer::new(1 << 16);

@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn whole_elf_passes_and_a_cut_one_does_not() {
+    fn whole_elf_passes_and_a_truncated_one_does_not() {
         let elf = whole_elf();
         assert!(checked(DriverKind::Amd, &elf).is_ok());
         assert!(checked(DriverKind::Nvidia, &elf).is_ok());
@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_of_any_content_are_survived(tail in proptest::collection::vec(any::<u8>(), 0..512), form in 0..3) {
+        fn headers_of_any_content_are_handled(tail in proptest::collection::vec(any::<u8>(), 0..512), form in 0..3) {
             let head: &[u8] = match form {
                 0 => b"\x7fELF\x02\x01",
                 1 => BUNDLE,

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_sizes_are_refused_with_their_numbers() {
+    fn invalid_sizes_are_rejected_with_their_values() {
         let empty = MatmulDesc::new(2, 0, 5, DataType::F32);
         assert!(Shapes::of(&empty).is_err_and(|error| error.to_string().contains("1 x 2 x 0 x 5")));
         let mut overlapping = MatmulDesc::new(2, 3, 5, DataType::F32);

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hip_5_is_given_only_targets_it_is_known_to_survive() {
+    fn hip_5_gets_only_targets_that_do_not_crash_it() {
         assert!(known_to_hip_5("gfx90a:sramecc+:xnack-", 50_221_153));
         assert!(known_to_hip_5("gfx1030", 50_221_153));
         assert!(!known_to_hip_5("gfx1100", 50_221_153));

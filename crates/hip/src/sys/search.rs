@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_compiler_is_sought_next_to_the_runtime_then_inside_it_then_elsewhere() {
+    fn the_compiler_is_searched_next_to_the_runtime_then_inside_it_then_elsewhere() {
         let folder = tempfile::tempdir().unwrap();
         let runtime = folder.path().join("libamdhip64.so.6.4.43484");
         let rocm = SearchContext { plain_names: true, ..SearchContext::default() };

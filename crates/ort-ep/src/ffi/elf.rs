@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_cut_anywhere_is_noticed() {
+    fn a_truncated_library_is_detected() {
         let program = std::env::current_exe().unwrap();
         assert_eq!(missing_bytes(&program), None, "nothing is missing");
         let whole = std::fs::read(&program).unwrap();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_any_content_are_survived() {
+    fn headers_of_any_content_are_handled() {
         for fill in [0, 1, 0x7f, 0xff] {
             let mut header = vec![fill; 300];
             header[..6].copy_from_slice(b"\x7fELF\x02\x01");

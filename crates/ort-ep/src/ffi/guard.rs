@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_whose_payload_panics_when_dropped_is_survived() {
+    fn a_panic_whose_payload_panics_when_dropped_is_handled() {
         struct Bomb;
         impl Drop for Bomb {
             fn drop(&mut self) {

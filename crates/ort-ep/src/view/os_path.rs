@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_survives_the_way_there_and_back() {
+    fn a_path_survives_a_round_trip() {
         for text in ["", "model.onnx", "/tmp/ünïcode dir/モデル.onnx"] {
             let raw = terminated(text);
             // SAFETY: `raw` ends with a NUL and lives to the end of the loop body.
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_hides_behind_an_inner_nul() {
+    fn inner_nuls_become_spaces() {
         let raw = terminated("a\0b");
         // SAFETY: as above.
         assert_eq!(unsafe { path(raw.as_ptr()) }, PathBuf::from("a b"));

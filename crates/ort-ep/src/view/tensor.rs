@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_shapes_no_memory_holds() {
+    fn rejects_shapes_too_large_for_memory() {
         assert!(element_count(&[2, -1]).is_err());
         assert!(element_count(&[i64::MAX, 3]).is_err());
     }

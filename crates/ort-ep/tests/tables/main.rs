@@ -134,7 +134,7 @@ fn an_allocator_lives_as_long_as_its_last_block() {
 }
 
 #[test]
-fn the_last_of_many_threads_takes_the_allocator_along() {
+fn the_last_of_many_threads_releases_the_allocator() {
     let Some((host, _turn)) = host() else { return };
     let runtime = host.runtimes.last().unwrap();
     let factory = runtime.factory(host);
@@ -213,7 +213,7 @@ fn only_as_many_devices_are_offered_as_there_is_room_for() {
 }
 
 #[test]
-fn a_factory_whose_objects_live_is_left_to_them() {
+fn a_factory_with_live_objects_stays_loaded() {
     let Some((host, _turn)) = host() else { return };
     for runtime in &host.runtimes {
         let factory = runtime.factory(host);
@@ -314,7 +314,7 @@ fn copies_without_tensors_are_refused_or_nothing() {
 }
 
 #[test]
-fn entries_that_can_not_be_used_are_refused() {
+fn unusable_entries_are_rejected() {
     let Some((host, _turn)) = host() else { return };
     for runtime in &host.runtimes {
         let refused = |name: Option<&CStr>, room| {

@@ -53,7 +53,7 @@ fn a_folder_is_read() {
 }
 
 #[test]
-fn what_a_folder_may_not_set_is_left_out_and_named_once() {
+fn forbidden_folder_settings_are_ignored_and_named_once() {
     let mut value = written();
     value["model"]["decoder"]["session_options"] = json!({
         "session.disable_prepacking": "1", "ep.hip.tf32": "1", "ep.hip.dump_dir": "/d", "ep.context_file_path": "/c",
@@ -87,13 +87,13 @@ fn a_folder_gets_no_more_threads_than_there_are_processors() {
 }
 
 #[test]
-fn a_field_that_nothing_reads_is_named() {
+fn an_unknown_field_is_named() {
     let config = read(&changed("search.max_lenght", Some(json!(9)))).unwrap();
     assert_eq!(config.notices, ["folder/genai_config.json: unknown fields are ignored: search.max_lenght"]);
 }
 
 #[test]
-fn what_is_left_out_has_the_meaning_that_genai_gives_it() {
+fn omitted_fields_have_genais_defaults() {
     let config = read(&changed("search", None)).unwrap();
     assert_eq!(config.search.max_length, 256, "the context");
     assert_eq!((config.search.top_k, config.search.top_p, config.search.temperature), (50, 0.0, 1.0));
@@ -222,12 +222,12 @@ fn fields(value: &Value, path: &str, found: &mut Vec<String>) {
 
 proptest! {
     #[test]
-    fn no_text_is_too_much(text in "\\PC{0,200}") {
+    fn any_config_text_is_handled(text in "\\PC{0,200}") {
         let _ = Config::from_text(Path::new("f"), &text);
     }
 
     #[test]
-    fn no_field_is_too_much(which in any::<prop::sample::Index>(), to in anything()) {
+    fn any_config_field_is_handled(which in any::<prop::sample::Index>(), to in anything()) {
         let mut value = written();
         let mut paths = Vec::new();
         fields(&value, "", &mut paths);

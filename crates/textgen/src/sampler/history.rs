@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn repetition_moves_scores_away_from_being_chosen() {
+    fn repetition_penalty_lowers_scores() {
         let mut scores = [2.0, -2.0, 5.0];
         let sampling = Sampling { repetition_penalty: 2.0, ..Sampling::default() };
         history(&[0, 1, 1], 3).penalise(&mut scores, &sampling);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_tokens_does_not_come_twice() {
+    fn an_ngram_is_not_repeated() {
         let forbidden = |tokens: &[u32], size: usize| {
             let mut scores = [0.0; 4];
             history(tokens, 0).forbid_repeats(&mut scores, size);
@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn going_back_forgets_what_came_after(tokens in prop::collection::vec(0u32..6, 0..40), keep in 0usize..40) {
+        fn rewinding_forgets_later_tokens(tokens in prop::collection::vec(0u32..6, 0..40), keep in 0usize..40) {
             let keep = keep.min(tokens.len());
             let mut shortened = history(&tokens, 5);
             shortened.truncate(keep);

@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn scores_without_an_order_give_a_token_all_the_same() {
+    fn nan_scores_still_give_a_token() {
         for (top_k, top_p) in [(0, 0.9), (0, 1.0), (2, 0.9), (2, 1.0)] {
             let sampling = Sampling { do_sample: true, top_k, top_p, ..Sampling::default() };
             let (mut random, mut buffers) = (MersenneTwister::new(1), DrawBuffers::default());
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_temperature_near_nothing_takes_the_best() {
+    fn a_temperature_near_zero_takes_the_best() {
         let sampling = Sampling { do_sample: true, temperature: 1e-30, ..Sampling::default() };
         let (mut random, mut buffers) = (MersenneTwister::new(1), DrawBuffers::default());
         assert_eq!(draw(&[1.0, 1.5, 1.4999999], &sampling, &mut random, &mut buffers), 1);

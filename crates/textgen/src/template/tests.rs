@@ -22,7 +22,7 @@ fn a_template_can_refuse() {
 }
 
 #[test]
-fn a_template_ends() {
+fn an_endless_template_is_stopped() {
     let endless = "{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}";
     let error = render(endless, &[]).unwrap_err().to_string();
     assert!(error.contains("exceeded a limit") && error.contains("steps"), "{error}");
@@ -35,7 +35,7 @@ fn json_is_written_as_python_does() {
 }
 
 #[test]
-fn of_named_templates_the_default_is_taken() {
+fn the_default_of_named_templates_is_used() {
     let list = serde_json::json!([{"name": "tool", "template": "t"}, {"name": "default", "template": "d"}]);
     assert_eq!(default_template(&list).as_deref(), Some("d"));
     assert_eq!(default_template(&serde_json::json!(3)), None);

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn two_meanings_are_refused_with_both() {
+    fn contradicting_values_are_rejected_with_both() {
         let options = parsed(&[("ep.name.static_pad_seq_len", "64")]);
         let error =
             relayed(&options, 0, "migraphx", None, &given(&[("ep.migraphx.static_pad_seq_len", "128")])).unwrap_err();

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_one_turn_at_a_time_and_a_refusal_ends_nothing() {
+    fn only_one_turn_at_a_time_and_a_rejection_changes_nothing() {
         let first = Turn::begin().unwrap();
         for _ in 0..2 {
             let error = Turn::begin().err().unwrap();

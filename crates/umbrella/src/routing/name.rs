@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_names_a_library_and_other_words_nothing() {
+    fn a_path_names_a_library_and_other_words_do_not() {
         assert_eq!("/opt/some ep/libx.so".parse(), Ok(BackendName::Library("/opt/some ep/libx.so".into())));
         assert_eq!(r"C:\ep\x.dll".parse(), Ok(BackendName::Library(r"C:\ep\x.dll".into())));
         for text in ["", "auto", "libx.so", "migraphx-backend"] {

@@ -191,7 +191,7 @@ fn missing_kfd_in_a_container_means_pass_it_in() {
 }
 
 #[test]
-fn missing_kfd_outside_a_container_is_the_kernels_matter() {
+fn missing_kfd_outside_a_container_points_to_the_kernel() {
     let findings = no_device(|_, kernel| kernel.kfd.access = Access::Missing);
     expect(&findings, Code::NoDeviceNode, "/dev/kfd is missing", "CONFIG_HSA_AMD");
 }
@@ -350,7 +350,7 @@ fn one_usable_onnxruntime_is_enough_and_the_others_are_notes() {
 }
 
 #[test]
-fn missing_or_broken_plugin_is_found_out() {
+fn missing_or_broken_plugin_is_the_verdict() {
     let mut findings = healthy();
     findings.plugin.error = Some("it opens, but lacks CreateEpFactories".into());
     expect(&findings, Code::PluginBroken, "lacks CreateEpFactories", "install amdgpu-ep again");

@@ -98,7 +98,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn any_graph_is_taken_or_refused_in_words(
+    fn any_graph_is_accepted_or_rejected_with_a_message(
         tensors in prop::collection::vec(tensor(), 1..6),
         steps in prop::collection::vec((0u8..24, any::<[u8; 6]>(), [numbers(), numbers()], number()), 1..4),
         (is_output, wanted) in (any::<bool>(), tensor()),

@@ -23,7 +23,7 @@ fn is_packed(dims: &[i64], strides: &[i64]) -> bool {
 
 proptest! {
     #[test]
-    fn convolutions_and_pools_have_as_many_results_as_the_window_has_places(
+    fn convolutions_and_pools_have_one_result_per_window_position(
         batch in 1i64..3, groups in 1i64..3, inputs in 1i64..3, outputs in 1i64..3, nhwc in any::<bool>(),
         axes in prop::collection::vec((1i64..8, 1i64..4, 1i64..4, 1i64..3, 0i64..3, 0i64..3), 1..4),
     ) {
@@ -97,7 +97,7 @@ proptest! {
 }
 
 #[test]
-fn gradients_of_attention_are_like_what_they_are_of() {
+fn gradients_of_attention_have_the_shapes_of_their_inputs() {
     let mut graph = graph();
     // Queries are stored as [batch, sequence, heads, depth], as a projection produces them.
     let q = graph.tensor(Tensor::new(&[2, 4, 5, 8]).strides(&[160, 8, 32, 1]));

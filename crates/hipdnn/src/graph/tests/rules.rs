@@ -337,7 +337,7 @@ fn tensors_of_other_graphs_and_of_none() {
 
 /// Zero strides allow extents whose product overflows.
 #[test]
-fn extents_that_repeat_without_end() {
+fn extents_that_overflow() {
     const MANY: i64 = 1 << 40;
     let found = refusal(|graph| {
         let x = graph.tensor(Tensor::new(&[MANY, 3, MANY]).strides(&[0, 1, 0]));
