@@ -247,9 +247,9 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Docs => docs::write(&workspace),
         Command::Api { write } => {
-            api::run(&workspace, if write { api::Lists::Write } else { api::Lists::Check }).map(tell)
+            api::run(&workspace, if write { api::Lists::Write } else { api::Lists::Check }).map(print_outcome)
         }
-        Command::Msrv { install } => msrv::run(&workspace, install).map(tell),
+        Command::Msrv { install } => msrv::run(&workspace, install).map(print_outcome),
         Command::Coverage { json } => coverage::command(&workspace, json),
         Command::Rocm => test::run(&workspace, &["rocm".to_owned()], false),
         Command::Migraphx => migraphx::run(&test::Context::new(&workspace, false)).map(print_skip),

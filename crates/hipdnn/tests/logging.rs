@@ -29,7 +29,7 @@ static LOG: RecordedLog = RecordedLog(Mutex::new(Vec::new()));
 
 /// A single test, because level, callbacks and the logger are shared by the process.
 #[test]
-fn messages_reach_callbacks_and_tracing_until_they_are_taken_back() {
+fn messages_reach_callbacks_and_tracing_until_unregistered() {
     ::log::set_logger(&LOG).unwrap();
     ::log::set_max_level(::log::LevelFilter::Trace);
     let folder = tempfile::tempdir().unwrap();

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_privileged_process_takes_the_loaders_word_alone() {
+    fn a_privileged_process_uses_only_the_loaders_path() {
         let around = SearchContext { is_privileged: true, ..around() };
         assert_eq!(plain(&Search::default().candidates(&around).0), ["libhipdnn_backend.so"]);
     }
