@@ -14,6 +14,7 @@ mod integer;
 mod normed;
 mod place;
 mod rotary_append;
+mod scaled;
 mod spec;
 mod uses;
 
@@ -60,6 +61,7 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage::new("integer-products", |draft, _| integer::multiply_bytes(draft)),
     Stage::new("fused", |draft, _| fuse::fuse(draft)),
     Stage::new("folded", |draft, evaluate| fold::fold(draft, evaluate)),
+    Stage::new("scaled-products", |draft, _| scaled::merge(draft)),
     Stage::new("fused-attention", |draft, _| attention::merge(draft)).needs(Capability::Attention),
     Stage::new("epilogues", |draft, _| epilogue::merge(draft)),
     Stage::new("normed-products", |draft, _| normed::merge(draft)).needs(Capability::NormedProducts),
