@@ -81,6 +81,10 @@ const TABLE: [Row; 16] = [
     row("", 32, Matrix::None, Dot4::None),
 ];
 
+/// The first of the twin's targets with the wait instruction: below it, `EARLIER_DONE` of `hip/prelude.h` expands to
+/// nothing.
+const FIRST_WAITING_TWIN: u32 = 90;
+
 /// Why there are no kernels for a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -166,11 +170,25 @@ impl Arch {
             compute_units,
         }
     }
+
+    /// Whether kernels wait for the end of the previous launch themselves, so that a launch may begin before it.
+    pub fn waits_for_earlier(&self) -> bool {
+        let twin = self.target.strip_prefix("sm_").and_then(|number| number.parse::<u32>().ok());
+        twin.is_some_and(|number| number >= FIRST_WAITING_TWIN)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_wait_where_there_is_an_instruction_for_it() {
+        for (target, wanted) in [("sm_90", true), ("sm_120", true), ("sm_80", false), ("gfx942", false), ("sm_", false)]
+        {
+            assert_eq!(Arch::new(target, 1).waits_for_earlier(), wanted, "{target}");
+        }
+    }
 
     #[test]
     fn targets_have_what_their_compilers_accept() {

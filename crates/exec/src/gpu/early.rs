@@ -3,19 +3,17 @@
 //! All our kernels wait for that end themselves (`KERNEL` of `hip/prelude.h`). This takes less time than a launch that
 //! begins after the end: the blocks are already resident and have read their first constants.
 use graph::{Plan, plan::Place};
-use kernels::Pointer;
+use kernels::{Arch, Pointer};
 
 use super::task::Task;
 
 /// The first CUDA driver version whose graphs keep such launches as they were recorded.
 const SINCE: i32 = 12_030;
-/// The first CUDA target with the wait instruction: below it, `EARLIER_DONE` of `hip/prelude.h` expands to nothing.
-const FIRST_TARGET: u32 = 90;
 
 /// Marks the launches of a plan that may begin early: those directly after another launch of ours. Library kernels,
 /// copies and host steps are waited for as usual.
-pub(super) fn mark(tasks: &mut [Task], plan: &Plan, target: &str, driver: &hip::Driver) {
-    if !waits(target) || driver.driver_version().is_none_or(|version| version < SINCE) {
+pub(super) fn mark(tasks: &mut [Task], plan: &Plan, arch: &Arch, driver: &hip::Driver) {
+    if !arch.waits_for_earlier() || driver.driver_version().is_none_or(|version| version < SINCE) {
         return;
     }
     let mut is_behind_ours = false;
@@ -34,14 +32,6 @@ pub(super) fn mark(tasks: &mut [Task], plan: &Plan, target: &str, driver: &hip::
     }
 }
 
-/// Whether kernels for a target wait for the previous launch themselves.
-fn waits(target: &str) -> bool {
-    target
-        .strip_prefix("sm_")
-        .and_then(|number| number.parse::<u32>().ok())
-        .is_some_and(|number| number >= FIRST_TARGET)
-}
-
 /// Whether only constants are read before the wait. Scratch memory, for example, is written by the previous launch.
 fn reads_constants(ahead: &[Pointer], is_constant: impl Fn(usize) -> bool) -> bool {
     ahead.iter().all(|&pointer| matches!(pointer, Pointer::Input(input, _) if is_constant(input)))
@@ -50,14 +40,6 @@ fn reads_constants(ahead: &[Pointer], is_constant: impl Fn(usize) -> bool) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn kernels_wait_where_there_is_an_instruction_for_it() {
-        for (target, wanted) in [("sm_90", true), ("sm_120", true), ("sm_80", false), ("gfx942", false), ("sm_", false)]
-        {
-            assert_eq!(waits(target), wanted, "{target}");
-        }
-    }
 
     #[test]
     fn only_constants_are_read_ahead() {

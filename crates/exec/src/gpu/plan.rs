@@ -74,7 +74,7 @@ impl GpuPlan {
         let nodes: Vec<usize> = (0..tasks.len()).filter(|&at| reports_faults(&tasks[at])).collect();
         let counters = tasks.iter().map(counters).max().unwrap_or(0);
         let layout = Layout::new(plan.arena_bytes, scratch_bytes, nodes.len(), counters);
-        early::mark(&mut tasks, &plan, &partition.device.code.arch.target, partition.device.device.driver());
+        early::mark(&mut tasks, &plan, &partition.device.code.arch, partition.device.device.driver());
         let mut template = Template::default();
         for (at, (task, step)) in tasks.iter_mut().zip(&plan.steps).enumerate() {
             let product_at = task.product_at();
