@@ -11,13 +11,13 @@ pub struct Capture {
     device: hip::Device,
     stream: hip::RawStream<'static>,
     recorded: Mutex<Vec<RecordedFn>>,
-    kept: Mutex<Vec<Kept>>,
+    retained: Mutex<Vec<Retained>>,
     failure: Arc<Failure>,
     is_open: bool,
 }
 
 /// Owns what recorded work needs, and reports how a replay of it went.
-type Kept = Box<dyn Fn() -> Result<(), ExecError> + Send + Sync>;
+type Retained = Box<dyn Fn() -> Result<(), ExecError> + Send + Sync>;
 
 /// The first error of a replay.
 #[derive(Default)]
@@ -45,8 +45,8 @@ impl Capture {
         recorded::begin(stream.as_ptr().addr(), || device.begin_capture(stream, CaptureMode::Relaxed))?;
         // SAFETY: the caller keeps the stream alive for as long as the handle is used.
         let stream = unsafe { hip::RawStream::from_ptr(stream.as_ptr()) };
-        let (recorded, kept, failure) = (Mutex::default(), Mutex::default(), Arc::default());
-        Ok(Self { device: device.clone(), stream, recorded, kept, failure, is_open: true })
+        let (recorded, retained, failure) = (Mutex::default(), Mutex::default(), Arc::default());
+        Ok(Self { device: device.clone(), stream, recorded, retained, failure, is_open: true })
     }
 
     /// The driver's device that the stream belongs to.
@@ -68,7 +68,7 @@ impl Capture {
     /// The number of recorded runs. A run that alternates between hipDNN and the host counts once per piece.
     pub fn len(&self) -> usize {
         let functions = self.recorded.lock().unwrap_or_else(PoisonError::into_inner).len();
-        functions + self.kept.lock().unwrap_or_else(PoisonError::into_inner).len()
+        functions + self.retained.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// True if nothing was recorded.
@@ -86,7 +86,7 @@ impl Capture {
 
     /// Keeps alive what recorded work needs, for as long as it can be replayed. Calls `check` after each replay.
     pub(crate) fn keep(&self, check: impl Fn() -> Result<(), ExecError> + Send + Sync + 'static) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(check));
+        self.retained.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(check));
     }
 
     /// Ends the recording and makes it ready to replay.
@@ -97,8 +97,8 @@ impl Capture {
         self.is_open = false;
         let recorded = std::mem::take(self.recorded.get_mut().unwrap_or_else(PoisonError::into_inner));
         let exec = self.device.end_capture_with(self.stream, recorded)?.instantiate()?;
-        let kept = std::mem::take(self.kept.get_mut().unwrap_or_else(PoisonError::into_inner));
-        Ok(Captured { exec, kept, failure: self.failure.clone(), turn: Mutex::default() })
+        let retained = std::mem::take(self.retained.get_mut().unwrap_or_else(PoisonError::into_inner));
+        Ok(Captured { exec, retained, failure: self.failure.clone(), turn: Mutex::default() })
     }
 }
 
@@ -117,7 +117,7 @@ impl Drop for Capture {
 pub struct Captured {
     // Declared first, so that it is dropped before the resources it uses.
     exec: hip::GraphExec,
-    kept: Vec<Kept>,
+    retained: Vec<Retained>,
     failure: Arc<Failure>,
     /// Serialises replays, so that a failure is reported to the replay that caused it.
     turn: Mutex<()>,
@@ -132,7 +132,7 @@ impl Captured {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.exec.launch(stream.raw())?;
         stream.synchronize()?;
-        self.kept.iter().try_for_each(|check| check())?;
+        self.retained.iter().try_for_each(|check| check())?;
         self.failure.take().map_or(Ok(()), Err)
     }
 }

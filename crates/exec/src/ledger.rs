@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_told_once_and_to_the_thread_it_belongs_to() {
+    fn a_failure_is_reported_once_and_to_the_thread_it_belongs_to() {
         let ledger = Arc::new(Ledger::default());
         let here = ThreadId::current();
         let (good, bad) = (ledger.enter(), ledger.enter());
@@ -239,7 +239,7 @@ mod tests {
             ledger.watch(plan.clone());
         }
         assert_eq!(ledger.lock().watched.len(), 2, "one that is kept, and the last");
-        assert_eq!(ledger.lock().failed.len(), 99, "what went wrong with the others is still told");
+        assert_eq!(ledger.lock().failed.len(), 99, "what went wrong with the others is still reported");
         assert_eq!(ledger.take_failure(|_| true), Some(ExecError::OutOfMemory { bytes: 1 }));
         assert_eq!(kept.0.load(Ordering::Relaxed), 0, "nobody waits for what may be queued again");
     }

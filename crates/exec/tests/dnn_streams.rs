@@ -222,7 +222,7 @@ impl Observer for Seen {
 }
 
 #[test]
-fn an_observer_is_told_who_ran_each_step() {
+fn an_observer_learns_who_ran_each_step() {
     let (driver, ledger) = (driver(), Arc::<Ledger>::default());
     let stream = Arc::new(driver.stream().unwrap());
     let (plan, mut memory) = (prepared(&turns(true), &dnn::device()), Memory::new(1));

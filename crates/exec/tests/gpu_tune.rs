@@ -63,11 +63,11 @@ fn steps_are_measured_once_and_later_sessions_use_what_was_found() {
 
 #[test]
 fn a_plan_that_waits_says_how_far_it_is() {
-    let (folder, told) = (tempfile::tempdir().unwrap(), Arc::new(Mutex::new(Vec::new())));
-    let take = || std::mem::take(&mut *told.lock().unwrap());
+    let (folder, reports) = (tempfile::tempdir().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let take = || std::mem::take(&mut *reports.lock().unwrap());
     let settings = || {
-        let told = told.clone();
-        let progress = move |work, done, of| told.lock().unwrap().push((work, done, of));
+        let reports = reports.clone();
+        let progress = move |work, done, of| reports.lock().unwrap().push((work, done, of));
         GpuSettings { progress: Some(Arc::new(progress)), ..GpuSettings::default() }
     };
     run(&session(folder.path(), TuneMode::Auto, settings()));

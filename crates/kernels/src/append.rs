@@ -5,7 +5,7 @@ use graph::{
 };
 
 use crate::{
-    Arch, Args, Kernel, Launch, Work,
+    Arch, Args, Kernel, Launch, Launches,
     kernel::{type_name, word_name},
     rotary::strides,
     walk::pack,
@@ -18,9 +18,9 @@ const THREADS: usize = 256;
 /// Blocks per compute unit that keep its memory busy.
 const BLOCKS: usize = 4;
 /// The maximum grid size along y.
-const MOST_HEADS: usize = 65_535;
+const MAX_HEADS: usize = 65_535;
 
-pub(crate) fn work(append: &Append, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn work(append: &Append, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let ([lengths, keys, values, past @ ..], [present_keys, present_values, ..]) =
         (&step.inputs[..], &step.outputs[..])
     else {
@@ -41,7 +41,7 @@ pub(crate) fn work(append: &Append, step: &Step, arch: &Arch) -> Result<Work, De
         return Err(Declined::new("a head of 2^31 elements or more"));
     }
     if batches * heads * total == 0 {
-        return Ok(Work::nothing());
+        return Ok(Launches::nothing());
     }
     let turning = turn.iter().flat_map(|turn| [turn.queries, turn.turned, turn.cosines, turn.sines]);
     let halves = turn.as_ref().map(|turn| turn.cosines.shape[1] as i64);
@@ -74,8 +74,8 @@ pub(crate) fn work(append: &Append, step: &Step, arch: &Arch) -> Result<Work, De
     let tasks = total * sizes[0].max(sizes[1]) / elems;
     let wanted = (BLOCKS * arch.compute_units as usize).div_ceil(2 * batches * heads);
     let x = tasks.div_ceil(THREADS).min(wanted).max(1);
-    let grid = [x as u32, (batches * heads).min(MOST_HEADS) as u32, parts];
-    Ok(Work::one(Launch { kernel, grid, threads: THREADS as u32, lds_bytes: 0, args }))
+    let grid = [x as u32, (batches * heads).min(MAX_HEADS) as u32, parts];
+    Ok(Launches::one(Launch { kernel, grid, threads: THREADS as u32, lds_bytes: 0, args }))
 }
 
 /// Elements moved at once; with a rotation, at most `half` of a head.

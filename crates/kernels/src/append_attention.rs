@@ -5,7 +5,7 @@ use graph::{
 };
 
 use crate::{
-    Arch, Launch, Pointer, Work,
+    Arch, Launch, Launches, Pointer,
     append::{self, Turn, pack_of},
     cached_attention,
     rotary::strides,
@@ -16,7 +16,7 @@ const MORE: usize = 9;
 /// The attention's output.
 const OUT: usize = 3;
 
-pub(crate) fn work(both: &AppendAttention, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn work(both: &AppendAttention, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let Some([update, attention]) = both.parts(step) else {
         return Err(Declined::new("an update of a cache and attention with other operands"));
     };
@@ -30,7 +30,7 @@ fn one_launch(
     update: &Step,
     attention: &Step,
     arch: &Arch,
-) -> Result<Work, Declined> {
+) -> Result<Launches, Declined> {
     let Append { rotary: Some(rotary), past: true, .. } = &both.append else {
         return Err(Declined::new("an update without a rotation or a past"));
     };
@@ -79,7 +79,7 @@ fn one_launch(
 }
 
 /// One launch after the other.
-fn two_launches(both: &AppendAttention, update: &Step, attention: &Step, arch: &Arch) -> Result<Work, Declined> {
+fn two_launches(both: &AppendAttention, update: &Step, attention: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let mut work = append::work(&both.append, update, arch)?;
     let mut behind = cached_attention::work(&both.attention, attention, arch)?;
     for Launch { args, .. } in &mut behind.launches {

@@ -2,7 +2,7 @@
 use graph::{Declined, Step, prim::ArgReduce};
 
 use crate::{
-    Arch, Args, Kernel, Launch, Work,
+    Arch, Args, Kernel, Launch, Launches,
     kernel::type_name,
     reduce::number,
     team::{THREADS, Team, busy},
@@ -11,14 +11,14 @@ use crate::{
 
 const TEXT: &str = concat!(include_str!("../hip/team.h"), include_str!("../hip/arg_reduce.hip"));
 
-pub(crate) fn work(prim: &ArgReduce, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn work(prim: &ArgReduce, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let (x, y) = (&step.inputs[0], &step.outputs[0]);
     let kept = x.shape.len().saturating_sub(1);
     let outer: Vec<_> = (0..kept).map(|axis| (x.shape[axis], [x.strides[axis], y.strides[axis]])).collect();
     let rows = Walk::in_memory_order(&outer)?;
     let columns = Walk::new(&(kept..x.shape.len()).map(|axis| (x.shape[axis], [x.strides[axis]])).collect::<Vec<_>>())?;
     if rows.elems() == 0 || columns.elems() == 0 {
-        return Ok(Work::nothing());
+        return Ok(Launches::nothing());
     }
     let (extent, [x_step]) = columns.last();
     let is_turned = rows.elems() > 1 && extent > 1 && rows.last().1[0].unsigned_abs() < x_step.unsigned_abs();
@@ -60,7 +60,7 @@ pub(crate) fn work(prim: &ArgReduce, step: &Step, arch: &Arch) -> Result<Work, D
             .set("JOIN", u8::from(is_join));
         Launch { kernel, grid: [team.blocks(rows.elems()), blocks, 1], threads: THREADS, lds_bytes: 0, args }
     };
-    let mut work = Work::one(launch(team, extent, segment, segments, false));
+    let mut work = Launches::one(launch(team, extent, segment, segments, false));
     if segments > 1 {
         work.scratch_bytes = parts * 12;
         work.launches.push(launch(Team { lanes: 32, held: 0, resident: None }, segments, segments, 1, true));

@@ -8,7 +8,7 @@ use graph::{
 };
 
 use crate::{
-    Arch, Args, Kernel, Launch, Matrix, Work, expr,
+    Arch, Args, Kernel, Launch, Launches, Matrix, expr,
     kernel::type_name,
     layout::grid_x,
     tiles::{Tile, keeps_order},
@@ -29,10 +29,10 @@ const FEW_ROWS: usize = 16;
 /// Threads per block of the kernels without tiles.
 const THREADS: usize = 256;
 
-pub(crate) fn work(attention: &Attention, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn work(attention: &Attention, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let job = Job::new(attention, step)?;
     if step.outputs[0].elems() == 0 {
-        return Ok(Work { launches: Vec::new(), scratch_bytes: 0 });
+        return Ok(Launches { launches: Vec::new(), scratch_bytes: 0 });
     }
     let matrix = match job.q.dtype {
         DType::F16 => arch.matrix,
@@ -189,7 +189,7 @@ impl<'a> Job<'a> {
             && !expr::axes(&self.attention.scores).contains(&(row as u16))
     }
 
-    fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
+    fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Launches, Declined> {
         let sizes = [self.size, self.width];
         let is_plain = is_product(self.attention) && keeps_order(self.attention.alpha);
         let tile = Tile::new(matrix, arch, [self.batches, self.rows, self.total], sizes, is_plain);
@@ -204,10 +204,10 @@ impl<'a> Job<'a> {
             .set("OUT_PACKED", packed(self.out, self.out.shape.len() - 1, self.width));
         let grid = [grid_x((self.batches * groups) as u64)?, 1, 1];
         let args = self.args(groups, 1, self.total);
-        Ok(Work::one(Launch { kernel, grid, threads: tile.threads(arch), lds_bytes: 0, args }))
+        Ok(Launches::one(Launch { kernel, grid, threads: tile.threads(arch), lds_bytes: 0, args }))
     }
 
-    fn rows(&self, arch: &Arch) -> Result<Work, Declined> {
+    fn rows(&self, arch: &Arch) -> Result<Launches, Declined> {
         let rows = self.rows.next_power_of_two().min(4);
         let groups = self.rows.div_ceil(rows);
         let blocks = self.batches * groups;
@@ -227,13 +227,13 @@ impl<'a> Job<'a> {
         let launch = |kernel, grid, args| Launch { kernel, grid, threads: THREADS as u32, lds_bytes: 0, args };
         let first = launch(kernel, [grid_x(blocks as u64)?, splits as u32, 1], args.clone());
         if splits == 1 {
-            return Ok(Work::one(first));
+            return Ok(Launches::one(first));
         }
         let all = self.batches * self.rows;
         let kernel =
             Kernel::new("attend_merge", MERGE).set("T", type_name(self.q.dtype)).set("OPERANDS", self.operands.len());
         let merge = launch(kernel, [grid_x((all * self.width).div_ceil(THREADS) as u64)?, 1, 1], args);
-        Ok(Work { launches: vec![first, merge], scratch_bytes: splits * all * (self.width + 2) * 4 })
+        Ok(Launches { launches: vec![first, merge], scratch_bytes: splits * all * (self.width + 2) * 4 })
     }
 }
 

@@ -29,7 +29,7 @@ pub struct CachedCompiler<C> {
     /// Read-only folders, such as one shipped with the library.
     shipped: Vec<PathBuf>,
     max_bytes: u64,
-    made: Made,
+    made: AtomicCounts,
 }
 
 /// Where code came from so far.
@@ -44,7 +44,7 @@ pub struct Counts {
 }
 
 #[derive(Default)]
-struct Made {
+struct AtomicCounts {
     shipped: AtomicUsize,
     kept: AtomicUsize,
     compiled: AtomicUsize,
@@ -55,7 +55,7 @@ impl<C: Compiler> CachedCompiler<C> {
     /// used entries are removed first.
     pub fn new(compiler: C, folder: impl Into<Option<PathBuf>>, max_bytes: u64) -> Self {
         let (version, folder) = (compiler.version(), folder.into());
-        Self { compiler, version, folder, shipped: Vec::new(), max_bytes, made: Made::default() }
+        Self { compiler, version, folder, shipped: Vec::new(), max_bytes, made: AtomicCounts::default() }
     }
 
     /// Searches this folder first, and never writes to it. [`ship`] made its entries.

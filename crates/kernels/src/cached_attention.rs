@@ -5,7 +5,7 @@ use graph::{
 };
 
 use crate::{
-    Arch, Args, Kernel, Launch, Matrix, Work,
+    Arch, Args, Kernel, Launch, Launches, Matrix,
     gemm::matrix_number,
     kernel::type_name,
     layout::grid_x,
@@ -26,26 +26,26 @@ const NEWEST_FEW: &str =
 const TILES: &str = text!("lengths.h", "cached.h", "mma.h", "flight.h", "tiles.h", "cached_tiles.hip");
 
 /// Maximum rows per block without tiles: keys and values are read once for all of them.
-const MOST_ROWS: usize = 8;
+const MAX_ROWS: usize = 8;
 /// Maximum elements of these rows.
-const MOST_ROOM: usize = 1024;
+const MAX_ROOM: usize = 1024;
 /// Threads per block of the kernel without tiles.
 const THREADS: u32 = 128;
 /// Its blocks per compute unit.
 const BLOCKS: usize = 4;
 /// Maximum number of parts that the keys are split into.
-const MOST_PARTS: usize = 64;
+const MAX_PARTS: usize = 64;
 /// From this many rows on, a tile pays off.
 const FEW_ROWS: usize = 16;
 /// Keys that a block of fewer rows processes at a time.
 const FEW_KEYS: usize = 64;
 /// Maximum number of parts for tiles: the block that adds them up has as many numbers for each of its rows.
-const MOST_TILE_PARTS: usize = 16;
+const MAX_TILE_PARTS: usize = 16;
 
-pub(crate) fn work(attention: &CachedAttention, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn work(attention: &CachedAttention, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let job = Job::new(attention, step)?;
     if step.outputs[0].elems() == 0 {
-        return Ok(Work::nothing());
+        return Ok(Launches::nothing());
     }
     let matrix = job.matrix(arch);
     if job.is_tiled(matrix) {
@@ -59,7 +59,7 @@ pub(crate) fn work(attention: &CachedAttention, step: &Step, arch: &Arch) -> Res
 ///
 /// # Errors
 /// Another kernel handles it, or there is nothing to do.
-pub(crate) fn of_newest(attention: &CachedAttention, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn of_newest(attention: &CachedAttention, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let job = Job { newest: true, ..Job::new(attention, step)? };
     let matrix = job.matrix(arch);
     if step.outputs[0].elems() == 0 || job.is_packed() == 0 || job.is_tiled(matrix) {
@@ -164,7 +164,7 @@ impl<'a> Job<'a> {
         matrix != Matrix::None && self.all_rows() > FEW_ROWS
     }
 
-    fn few_or_rows(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
+    fn few_or_rows(&self, matrix: Matrix, arch: &Arch) -> Result<Launches, Declined> {
         if self.is_few(matrix) { self.few(matrix, arch) } else { self.rows(arch) }
     }
 
@@ -239,26 +239,26 @@ impl<'a> Job<'a> {
     }
 
     /// `room`: elements per row of a part's result, besides two numbers.
-    fn launch(&self, kernel: Kernel, threads: u32, room: usize, division: Division) -> Result<Work, Declined> {
+    fn launch(&self, kernel: Kernel, threads: u32, room: usize, division: Division) -> Result<Launches, Declined> {
         let blocks = self.blocks(division);
         let grid = [grid_x(blocks as u64)?, division.parts as u32, 1];
         let launch = Launch { kernel, grid, threads, lds_bytes: 0, args: self.args(division) };
         let partial = division.parts * blocks * division.rows * (room + 2) * 4;
-        Ok(Work { launches: vec![launch], scratch_bytes: if division.parts > 1 { partial } else { 0 } })
+        Ok(Launches { launches: vec![launch], scratch_bytes: if division.parts > 1 { partial } else { 0 } })
     }
 
-    fn rows(&self, arch: &Arch) -> Result<Work, Declined> {
+    fn rows(&self, arch: &Arch) -> Result<Launches, Declined> {
         let chunk = 16 / self.q.dtype.bytes();
         let chunks = self.size.max(self.width).div_ceil(chunk).next_power_of_two();
         let (lanes, room) = (chunks.min(32), chunks * chunk);
-        let rows = self.all_rows().next_power_of_two().min(MOST_ROWS).min(MOST_ROOM / room);
+        let rows = self.all_rows().next_power_of_two().min(MAX_ROWS).min(MAX_ROOM / room);
         let groups = self.all_rows().div_ceil(rows);
-        let keys = if rows == MOST_ROWS { 2 } else { 4 };
+        let keys = if rows == MAX_ROWS { 2 } else { 4 };
         // The kernel determines how many of them a length needs.
         let least = THREADS as usize / lanes * keys;
         let blocks = self.batches * self.shared * groups;
         let wanted = BLOCKS * arch.compute_units as usize / blocks;
-        let parts = wanted.min(MOST_PARTS).min(self.total.div_ceil(least)).max(1);
+        let parts = wanted.min(MAX_PARTS).min(self.total.div_ceil(least)).max(1);
         let kernel = self
             .kernel("cached_rows", if self.newest { NEWEST_ROWS } else { ROWS })
             .set("ROWS", rows)
@@ -278,11 +278,11 @@ impl<'a> Job<'a> {
         kind && self.all_rows() <= FEW_ROWS && fits(self.size) && fits(self.width) && self.is_packed() == 1
     }
 
-    fn few(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
+    fn few(&self, matrix: Matrix, arch: &Arch) -> Result<Launches, Declined> {
         // A block with twice the elements has twice the registers.
         let share = BLOCKS * 64 / self.size.max(self.width);
         let wanted = share * arch.compute_units as usize / (self.batches * self.shared);
-        let parts = wanted.min(MOST_PARTS).min(self.total.div_ceil(FEW_KEYS)).max(1);
+        let parts = wanted.min(MAX_PARTS).min(self.total.div_ceil(FEW_KEYS)).max(1);
         let rows = self.all_rows().next_power_of_two();
         let kernel = self
             .kernel("cached_few", if self.newest { NEWEST_FEW } else { FEW })
@@ -296,14 +296,14 @@ impl<'a> Job<'a> {
         self.launch(kernel, 4 * arch.wave, self.width, Division { rows, groups: 1, parts })
     }
 
-    fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
+    fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Launches, Declined> {
         let sizes = [self.size, self.width];
         let is_plain = !self.is_extra() && keeps_order(self.attention.alpha);
         let tile = Tile::new(matrix, arch, [self.batches * self.shared, self.all_rows(), self.total], sizes, is_plain);
         let groups = self.all_rows().div_ceil(tile.rows);
         let blocks = self.batches * self.shared * groups;
         let wanted = arch.compute_units as usize / blocks;
-        let parts = wanted.min(MOST_TILE_PARTS).min(self.total.div_ceil(tile.keys)).max(1);
+        let parts = wanted.min(MAX_TILE_PARTS).min(self.total.div_ceil(tile.keys)).max(1);
         let kernel =
             tile.set(self.kernel("cached_tiles", TILES), matrix, arch, sizes, is_plain).set("PACKED", self.is_packed());
         self.launch(kernel, tile.threads(arch), self.width, Division { rows: tile.rows, groups, parts })

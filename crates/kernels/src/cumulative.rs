@@ -2,7 +2,7 @@
 use graph::{DType, Declined, Step, prim::Cumulative};
 
 use crate::{
-    Args, Kernel, Launch, Work,
+    Args, Kernel, Launch, Launches,
     expr::OPERATIONS,
     kernel::type_name,
     walk::{Walk, pack},
@@ -10,13 +10,13 @@ use crate::{
 
 const TEXT: &str = concat!(include_str!("../hip/walk.h"), include_str!("../hip/cumulative.hip"));
 const THREADS: u32 = 256;
-const MOST_BLOCKS: u32 = 1 << 20;
+const MAX_BLOCKS: u32 = 1 << 20;
 /// Shorter lines are computed by one thread each.
 const SHORT: u32 = 64;
 /// This many lines fill a GPU with one thread each.
 const MANY_LINES: u32 = 1 << 14;
 
-pub(crate) fn work(prim: &Cumulative, step: &Step) -> Result<Work, Declined> {
+pub(crate) fn work(prim: &Cumulative, step: &Step) -> Result<Launches, Declined> {
     let (x, y) = (&step.inputs[0], &step.outputs[0]);
     if x.dtype == DType::Bool {
         return Err(Declined::new("running sums of bools"));
@@ -26,7 +26,7 @@ pub(crate) fn work(prim: &Cumulative, step: &Step) -> Result<Work, Declined> {
     let extent = u32::try_from(x.shape[1]).ok().filter(|&extent| extent < 1 << 31);
     let extent = extent.ok_or_else(|| Declined::new("a line of 2^31 elements or more"))?;
     if lines.elems() == 0 || extent == 0 {
-        return Ok(Work { launches: Vec::new(), scratch_bytes: 0 });
+        return Ok(Launches { launches: Vec::new(), scratch_bytes: 0 });
     }
     let args = Args::new()
         .input("x", 0, x)
@@ -57,6 +57,6 @@ pub(crate) fn work(prim: &Cumulative, step: &Step) -> Result<Work, Declined> {
         .set("PRODUCT", u8::from(prim.product))
         .set("EXCLUSIVE", u8::from(prim.exclusive))
         .set("REVERSE", u8::from(prim.reverse));
-    let grid = [blocks.min(MOST_BLOCKS), 1, 1];
-    Ok(Work::one(Launch { kernel, grid, threads: THREADS, lds_bytes: 0, args }))
+    let grid = [blocks.min(MAX_BLOCKS), 1, 1];
+    Ok(Launches::one(Launch { kernel, grid, threads: THREADS, lds_bytes: 0, args }))
 }

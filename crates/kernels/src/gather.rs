@@ -5,7 +5,7 @@ use graph::{
 };
 
 use crate::{
-    Args, Kernel, Launch, Work,
+    Args, Kernel, Launch, Launches,
     kernel::word_name,
     place::Tuple,
     walk::{AXES, Walk, pack},
@@ -15,10 +15,10 @@ const TEXT: &str =
     concat!(include_str!("../hip/walk.h"), include_str!("../hip/place.h"), include_str!("../hip/gather.hip"));
 /// Packs per block.
 const BLOCK: u32 = 512;
-const MOST_BLOCKS: u32 = 1 << 20;
+const MAX_BLOCKS: u32 = 1 << 20;
 
 /// Slices of data `[outer, axis, inner]` by indices `[count]`.
-pub(crate) fn slices(step: &Step) -> Result<Work, Declined> {
+pub(crate) fn slices(step: &Step) -> Result<Launches, Declined> {
     let (data, indices) = (&step.inputs[0], &step.inputs[1]);
     let index = indices.strides.first().copied().unwrap_or(0);
     let tuple = Tuple::new(indices, 0, data, 1..2)?;
@@ -26,7 +26,7 @@ pub(crate) fn slices(step: &Step) -> Result<Work, Declined> {
 }
 
 /// Gathers elements whose index along an axis is given.
-pub(crate) fn elements(axis: &Axis, step: &Step) -> Result<Work, Declined> {
+pub(crate) fn elements(axis: &Axis, step: &Step) -> Result<Launches, Declined> {
     let (data, indices) = (&step.inputs[0], &step.inputs[1]);
     let mut base = data.strides.clone();
     base[axis.0] = 0;
@@ -35,7 +35,7 @@ pub(crate) fn elements(axis: &Axis, step: &Step) -> Result<Work, Declined> {
 }
 
 /// Gathers slices by tuples along the indices' last axis.
-pub(crate) fn tuples(batch: &BatchDims, step: &Step) -> Result<Work, Declined> {
+pub(crate) fn tuples(batch: &BatchDims, step: &Step) -> Result<Launches, Declined> {
     let (data, indices) = (&step.inputs[0], &step.inputs[1]);
     let kept = indices.shape.len() - 1;
     let slice = batch.0 + indices.shape[kept];
@@ -48,13 +48,13 @@ pub(crate) fn tuples(batch: &BatchDims, step: &Step) -> Result<Work, Declined> {
 }
 
 /// The launch for an output whose elements have their tuples and their data at these strides.
-fn launch(step: &Step, tuple: &Tuple, index: &[isize], base: &[isize]) -> Result<Work, Declined> {
+fn launch(step: &Step, tuple: &Tuple, index: &[isize], base: &[isize]) -> Result<Launches, Declined> {
     let (data, indices, y): (&View, &View, &View) = (&step.inputs[0], &step.inputs[1], &step.outputs[0]);
     let axes: Vec<_> =
         (0..y.shape.len()).map(|axis| (y.shape[axis], [y.strides[axis], index[axis], base[axis]])).collect();
     let walk = Walk::in_memory_order(&axes)?;
     if walk.elems() == 0 {
-        return Ok(Work { launches: Vec::new(), scratch_bytes: 0 });
+        return Ok(Launches { launches: Vec::new(), scratch_bytes: 0 });
     }
     let (extent, last) = walk.last();
     let pack = if last == [1, 0, 1] {
@@ -76,6 +76,6 @@ fn launch(step: &Step, tuple: &Tuple, index: &[isize], base: &[isize]) -> Result
         .u32s("axes", &walk.numbers())
         .i64s("strides", strides.as_flattened());
     let kernel = Kernel::new("gather", TEXT).set("T", word_name(y.dtype)).set("I", tuple.index_type()).set("V", pack);
-    let grid = [walk.elems().div_ceil(BLOCK).min(MOST_BLOCKS), 1, 1];
-    Ok(Work::one(Launch { kernel, grid, threads: 256, lds_bytes: 0, args: tuple.add_to(args) }))
+    let grid = [walk.elems().div_ceil(BLOCK).min(MAX_BLOCKS), 1, 1];
+    Ok(Launches::one(Launch { kernel, grid, threads: 256, lds_bytes: 0, args: tuple.add_to(args) }))
 }

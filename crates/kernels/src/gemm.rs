@@ -2,7 +2,7 @@
 use graph::{DType, Declined, Step, View, prim::ProductKind};
 
 use crate::{
-    Arch, Launch, Matrix, Work,
+    Arch, Launch, Launches, Matrix,
     gemv::{self, FEW_ROWS, Few},
     layout::Layout,
     product::{Choice, Product, Side, Spatial},
@@ -18,15 +18,15 @@ const DIRECT: &str = text!("product.h", "direct.hip");
 const COMBINE: &str = text!("product.h", "combine.hip");
 
 /// Maximum number of blocks along x that every driver supports; more continue along z.
-const MOST_BLOCKS: u64 = (1 << 22) - 1;
+const MAX_BLOCKS: u64 = (1 << 22) - 1;
 /// Threads of every block here.
 const THREADS: u32 = 256;
 
 /// The launches of a product.
-pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let product = Product::new(step)?;
     if product.rows * product.columns * product.batches() == 0 {
-        return Ok(Work::nothing());
+        return Ok(Launches::nothing());
     }
     if product.norm.is_some() || product.gate.is_some() {
         // Only this kernel supports them, and transposed, the rows would be those of the other operand.
@@ -63,7 +63,7 @@ pub fn has_few_rows(step: &Step) -> bool {
 
 /// This many blocks along x, continued along z if they do not fit, times `parts`.
 pub(crate) fn grid(blocks: u64, parts: u32) -> [u32; 3] {
-    [blocks.min(MOST_BLOCKS) as u32, parts, blocks.div_ceil(MOST_BLOCKS).max(1) as u32]
+    [blocks.min(MAX_BLOCKS) as u32, parts, blocks.div_ceil(MAX_BLOCKS).max(1) as u32]
 }
 
 fn launch(kernel: crate::Kernel, blocks: u64, parts: u32, product: &Product<'_>, choice: &Choice) -> Launch {
@@ -71,15 +71,15 @@ fn launch(kernel: crate::Kernel, blocks: u64, parts: u32, product: &Product<'_>,
 }
 
 /// Adds the second pass, if it is needed.
-pub(crate) fn finished(first: Launch, product: &Product<'_>, choice: &Choice) -> Result<Work, Declined> {
+pub(crate) fn finished(first: Launch, product: &Product<'_>, choice: &Choice) -> Result<Launches, Declined> {
     if choice.splits == 1 {
-        return Ok(Work::one(first));
+        return Ok(Launches::one(first));
     }
     let sums = product.rows * product.columns * product.batches();
     let kernel = product.kernel("combine", COMBINE, false);
     let second = launch(kernel, sums.div_ceil(u64::from(THREADS)), 1, product, choice);
     let scratch_bytes = (sums * u64::from(choice.splits)) as usize * product.sum_type().2;
-    Ok(Work { launches: vec![first, second], scratch_bytes })
+    Ok(Launches { launches: vec![first, second], scratch_bytes })
 }
 
 fn phases(product: &Product<'_>) -> Result<u32, Declined> {
@@ -90,12 +90,12 @@ fn phases(product: &Product<'_>) -> Result<u32, Declined> {
         .ok_or_else(|| Declined::new(format!("a transposed convolution with {phases} phases")))
 }
 
-fn direct(product: &Product<'_>) -> Result<Work, Declined> {
+fn direct(product: &Product<'_>) -> Result<Launches, Declined> {
     let columns = product.spatial.as_ref().map_or(product.columns, Spatial::columns);
     let sums = product.rows * columns * product.batches();
     let kernel = product.kernel("direct", DIRECT, false);
     let blocks = sums.div_ceil(u64::from(THREADS));
-    Ok(Work::one(launch(kernel, blocks, phases(product)?, product, &Choice::whole(product))))
+    Ok(Launches::one(launch(kernel, blocks, phases(product)?, product, &Choice::whole(product))))
 }
 
 /// Splits the depth into parts so that blocks fill the device, each a multiple of `unit` and at least `least`.
@@ -166,7 +166,7 @@ fn window_modes(product: &Product<'_>, spatial: &Spatial, choice: &mut Choice) -
     (if whole { Mode::Chunks } else { Mode::AlongK }, right_mode, true)
 }
 
-fn tiled(product: &Product<'_>, arch: &Arch) -> Result<Work, Declined> {
+fn tiled(product: &Product<'_>, arch: &Arch) -> Result<Launches, Declined> {
     let dtype = product.left.view.dtype;
     let bytes = product.left.bytes();
     let has_matrix = match dtype {

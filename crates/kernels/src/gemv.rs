@@ -2,9 +2,9 @@
 use graph::Declined;
 
 use crate::{
-    Arch, Args, Kernel, Launch, Matrix, Work, expr,
+    Arch, Args, Kernel, Launch, Launches, Matrix, expr,
     gemm::grid,
-    product::{Choice, Place, Product, Side},
+    product::{Choice, OutputStrides, Product, Side},
     quant::gate_text,
 };
 
@@ -20,7 +20,7 @@ pub(crate) const FEW_ROWS: u64 = 8;
 const PACK_BYTES: usize = 16;
 const LINE_BYTES: usize = 128;
 /// Threads per block that every device supports; each has 64 registers, enough for 8 sums.
-const MOST_THREADS: u32 = 1024;
+const MAX_THREADS: u32 = 1024;
 
 /// Which dimension of a matrix product is small.
 pub(crate) enum Few {
@@ -88,7 +88,7 @@ impl Cut {
         choice.tiles = [1, product.columns.div_ceil(width) as u32];
         let blocks = u64::from(choice.tiles[1]) * product.batches();
         let wanted = 2 * u64::from(arch.compute_units);
-        if threads < MOST_THREADS && made_of == 1 && 2 * blocks <= wanted && depth >= 2 * round {
+        if threads < MAX_THREADS && made_of == 1 && 2 * blocks <= wanted && depth >= 2 * round {
             let each = depth.div_ceil((wanted / blocks).min(64)).next_multiple_of(round);
             choice.splits = depth.div_ceil(each) as u32;
             choice.split_depth = each as u32;
@@ -131,28 +131,28 @@ fn across(product: &Product<'_>, rows: u64, pack: u64, arch: &Arch) -> (u32, Sha
     if product.gate.is_some() && pack > 1 && rows <= 2 {
         // Half of the lanes read the columns of each half.
         let lanes = if 8 * blocks(line) >= 7 * units { 2 * line } else { line };
-        (if rows * pack > 8 { 512 } else { MOST_THREADS }, Shape::Across { lanes, deep: DEEP })
+        (if rows * pack > 8 { 512 } else { MAX_THREADS }, Shape::Across { lanes, deep: DEEP })
     } else if pack == 1 {
         (256, Shape::Across { lanes: 32, deep: DEEP })
     } else if rows <= 2 && blocks(2 * line) >= 4 * units {
         (512, Shape::Across { lanes: 2 * line, deep: DEEP })
     } else if blocks(line) >= units || rows > 2 {
         (if rows * pack > 64 { 256 } else { 512 }, Shape::Across { lanes: line, deep: DEEP })
-    } else if rows * pack <= 8 && 3 * blocks(line / 2) >= units && product.channels <= 2 * u64::from(MOST_THREADS) {
+    } else if rows * pack <= 8 && 3 * blocks(line / 2) >= units && product.channels <= 2 * u64::from(MAX_THREADS) {
         // On the twin, half as many threads have registers for all of such a column, which is loaded before earlier
         // launches have finished.
         let deep = (product.channels / 128).next_power_of_two().clamp(DEEP, 4 * DEEP);
         if arch.matrix == Matrix::Mma && product.channels.is_multiple_of(deep) {
-            return (MOST_THREADS / 2, Shape::Across { lanes: line / 2, deep });
+            return (MAX_THREADS / 2, Shape::Across { lanes: line / 2, deep });
         }
-        (MOST_THREADS, Shape::Across { lanes: line / 2, deep: DEEP })
+        (MAX_THREADS, Shape::Across { lanes: line / 2, deep: DEEP })
     } else {
         (512, Shape::Across { lanes: line, deep: DEEP })
     }
 }
 
 /// One launch, even if blocks share k.
-pub(crate) fn work(product: &Product<'_>, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn work(product: &Product<'_>, arch: &Arch) -> Result<Launches, Declined> {
     let rows = product.rows.next_power_of_two();
     let cut = Cut::new(product, rows, arch)?;
     let (blocks, splits) = (u64::from(cut.choice.tiles[1]) * product.batches(), cut.choice.splits);
@@ -171,13 +171,13 @@ pub(crate) fn work(product: &Product<'_>, arch: &Arch) -> Result<Work, Declined>
     let args = args(product, &cut, blocks, partial_bytes);
     let (kernel, grid) = (cut.set(kernel), grid(blocks, splits));
     let launch = Launch { kernel, grid, threads: cut.threads, lds_bytes: 0, args };
-    Ok(Work { launches: vec![launch], scratch_bytes })
+    Ok(Launches { launches: vec![launch], scratch_bytes })
 }
 
 fn args(product: &Product<'_>, cut: &Cut, blocks: u64, partial_bytes: usize) -> Args {
     let (left, right, choice) = (&product.left, &product.right, &cut.choice);
     let is_split = choice.splits > 1;
-    let place = |args: Args, name, of: &Place| args.i64s(name, &[of.high, of.low, of.row, of.at[2]]);
+    let place = |args: Args, name, of: &OutputStrides| args.i64s(name, &[of.high, of.low, of.row, of.at[2]]);
     let next = if right.k == 1 { right.across } else { right.k };
     let args = Args::new().input("left", left.number, left.view);
     let args = if cut.is_early {

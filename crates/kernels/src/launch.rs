@@ -7,14 +7,14 @@ use crate::{Kernel, quant::UNPACKED};
 
 /// The launches of a step on a GPU.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Work {
+pub struct Launches {
     /// Launched one after the other.
     pub launches: Vec<Launch>,
     /// Bytes of scratch memory that the launches share; its contents are undefined before and after.
     pub scratch_bytes: usize,
 }
 
-impl Work {
+impl Launches {
     /// No launch at all: there are no results to compute.
     pub fn nothing() -> Self {
         Self { launches: Vec::new(), scratch_bytes: 0 }

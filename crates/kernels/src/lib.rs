@@ -59,6 +59,6 @@ pub use chip::Peak;
 pub use compile::{CompileError, Compiler, NoCompiler, RtcCompiler};
 pub use gemm::has_few_rows;
 pub use kernel::Kernel;
-pub use launch::{Args, Field, HostLaunch, Launch, Pointer, Work};
+pub use launch::{Args, Field, HostLaunch, Launch, Launches, Pointer};
 pub use quant::{UNPACKED, Unpacked, unpacked};
 pub use step::{variants, work};

@@ -2,17 +2,17 @@
 use graph::{Declined, Step, prim::Lrn};
 
 use crate::{
-    Args, Kernel, Launch, Work,
+    Args, Kernel, Launch, Launches,
     kernel::type_name,
     team::{THREADS, floats_only, grid},
     walk::{HEADER, Walk},
 };
 
-pub(crate) fn work(prim: &Lrn, step: &Step) -> Result<Work, Declined> {
+pub(crate) fn work(prim: &Lrn, step: &Step) -> Result<Launches, Declined> {
     let (x, y) = (&step.inputs[0], &step.outputs[0]);
     floats_only("local response normalisation", x.dtype)?;
     if y.elems() == 0 {
-        return Ok(Work::nothing());
+        return Ok(Launches::nothing());
     }
     let axis = |axis: usize| (x.shape[axis], [x.strides[axis], y.strides[axis]]);
     let others: Vec<_> = (0..x.shape.len()).filter(|&at| at != 1).map(axis).collect();
@@ -42,5 +42,5 @@ pub(crate) fn work(prim: &Lrn, step: &Step) -> Result<Work, Declined> {
         .with([HEADER])
         .set("T", type_name(x.dtype))
         .set("CHANNELS_LAST", u8::from(is_last));
-    Ok(Work::one(Launch { kernel, grid: grid(all.elems()), threads: THREADS, lds_bytes: 0, args }))
+    Ok(Launches::one(Launch { kernel, grid: grid(all.elems()), threads: THREADS, lds_bytes: 0, args }))
 }

@@ -2,7 +2,7 @@
 use graph::{Declined, Step, View, prim::Norm};
 
 use crate::{
-    Arch, Args, Kernel, Launch, Work,
+    Arch, Args, Kernel, Launch, Launches,
     kernel::type_name,
     team::{THREADS, Team, floats_only},
     walk::{HEADER, Walk, pack},
@@ -10,7 +10,7 @@ use crate::{
 
 const TEXT: &str = concat!(include_str!("../hip/team.h"), include_str!("../hip/norm.hip"));
 
-pub(crate) fn work(prim: &Norm, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn work(prim: &Norm, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let (x, y) = (&step.inputs[0], &step.outputs[0]);
     floats_only("a norm", x.dtype)?;
     let kept = x.shape.len() - prim.axes;
@@ -28,7 +28,7 @@ pub(crate) fn work(prim: &Norm, step: &Step, arch: &Arch) -> Result<Work, Declin
         .collect();
     let (rows, columns) = (Walk::in_memory_order(&outer)?, Walk::in_memory_order(&inner)?);
     if rows.elems() == 0 || columns.elems() == 0 {
-        return Ok(Work::nothing());
+        return Ok(Launches::nothing());
     }
     let views: Vec<(usize, &View)> = [(0, x), (1, y)]
         .into_iter()
@@ -89,5 +89,5 @@ pub(crate) fn work(prim: &Norm, step: &Step, arch: &Arch) -> Result<Work, Declin
         .set("HELD", team.held)
         .set("AHEAD", u8::from(team.resident.is_some()))
         .set("TURNED", u8::from(is_turned));
-    Ok(Work::one(Launch { kernel, grid: [team.blocks(rows.elems()), 1, 1], threads: THREADS, lds_bytes: 0, args }))
+    Ok(Launches::one(Launch { kernel, grid: [team.blocks(rows.elems()), 1, 1], threads: THREADS, lds_bytes: 0, args }))
 }

@@ -5,7 +5,7 @@ use graph::{
 };
 
 use crate::{
-    Arch, Args, Kernel, Launch, Work,
+    Arch, Args, Kernel, Launch, Launches,
     expr::MATH,
     kernel::type_name,
     team::{THREADS, busy, grid},
@@ -67,13 +67,13 @@ fn window(prim: &Pool, input: [usize; SPATIAL], strides: &[i64; 2 + SPATIAL]) ->
 /// Vertically adjacent elements of y per thread, if channels are not innermost and there are enough elements.
 const RUN: usize = 4;
 
-pub(crate) fn work(prim: &Pool, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn work(prim: &Pool, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let (x, y, index) = (&step.inputs[0], &step.outputs[0], step.outputs.get(1));
     if x.shape.len() > 2 + SPATIAL {
         return Err(Declined::new("pooling over more than three axes"));
     }
     if y.elems() == 0 {
-        return Ok(Work::nothing());
+        return Ok(Launches::nothing());
     }
     let (computed, lowest) = compute(prim, x.dtype)?;
     let (input, output) = (spatial(&x.shape[2..], 1), spatial(&y.shape[2..], 1));
@@ -171,5 +171,5 @@ pub(crate) fn work(prim: &Pool, step: &Step, arch: &Arch) -> Result<Work, Declin
         .set("RUN", run)
         .set("ACROSS", across)
         .set("ODD", if has_pairs { pads[2] & 1 } else { 0 });
-    Ok(Work::one(Launch { kernel, grid: grid(order.elems()), threads: THREADS, lds_bytes: 0, args }))
+    Ok(Launches::one(Launch { kernel, grid: grid(order.elems()), threads: THREADS, lds_bytes: 0, args }))
 }

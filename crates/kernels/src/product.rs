@@ -11,7 +11,7 @@ use crate::{Args, Kernel, expr, kernel::type_name, layout::Layout};
 
 /// Strides, in elements, of a tensor with the output's shape.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct OutputStrides {
     pub high: i64,
     pub low: i64,
     pub row: i64,
@@ -125,8 +125,8 @@ pub(crate) struct Product<'a> {
     pub columns: u64,
     pub channels: u64,
     pub spatial: Option<Spatial>,
-    pub out: (&'a View, Place),
-    pub operands: Vec<(usize, &'a View, Place)>,
+    pub out: (&'a View, OutputStrides),
+    pub operands: Vec<(usize, &'a View, OutputStrides)>,
     pub norm: Option<Prologue<'a>>,
     /// Combines two columns, `columns` apart, into one element.
     pub gate: Option<&'a Gate>,
@@ -322,7 +322,7 @@ impl<'a> Product<'a> {
     }
 
     /// All views with the output's shape.
-    fn places(&mut self) -> impl Iterator<Item = &mut Place> {
+    fn places(&mut self) -> impl Iterator<Item = &mut OutputStrides> {
         std::iter::once(&mut self.out.1).chain(self.operands.iter_mut().map(|(_, _, place)| place))
     }
 
@@ -466,7 +466,7 @@ impl<'a> Product<'a> {
         for (number, view, _) in &self.operands {
             args = args.input("operand", *number, view);
         }
-        let place = |args: Args, name, place: &Place| {
+        let place = |args: Args, name, place: &OutputStrides| {
             let [first, second, third] = place.at;
             args.i64s(name, &[place.high, place.low, place.row, place.image, first, second, third])
         };
@@ -528,14 +528,20 @@ impl Choice {
     }
 }
 
-fn matrix_place(view: &View) -> Place {
+fn matrix_place(view: &View) -> OutputStrides {
     let stride = |axis: usize| if view.shape[axis] == 1 { 0 } else { view.strides[axis] as i64 };
-    Place { low: stride(0), row: stride(1), at: [0, 0, stride(2)], ..Place::default() }
+    OutputStrides { low: stride(0), row: stride(1), at: [0, 0, stride(2)], ..OutputStrides::default() }
 }
 
-fn window_place(view: &View, rows: i64) -> Place {
+fn window_place(view: &View, rows: i64) -> OutputStrides {
     let channel = view.strides[1] as i64;
-    Place { high: 0, low: channel * rows, row: channel, image: view.strides[0] as i64, at: spatial_strides(view) }
+    OutputStrides {
+        high: 0,
+        low: channel * rows,
+        row: channel,
+        image: view.strides[0] as i64,
+        at: spatial_strides(view),
+    }
 }
 
 fn spatial_strides(view: &View) -> [i64; 3] {

@@ -9,10 +9,10 @@ use graph::{
 };
 
 use crate::{
-    Arch, Args, Kernel, Launch, Matrix, Work, expr, gemm,
+    Arch, Args, Kernel, Launch, Launches, Matrix, expr, gemm,
     kernel::type_name,
     layout::grid_x,
-    product::{Choice, Place, Product},
+    product::{Choice, OutputStrides, Product},
 };
 
 macro_rules! text {
@@ -33,13 +33,13 @@ const FEW_ROWS: u64 = 64;
 /// The same without matrix instructions.
 const FEW_ROWS_PLAIN: u64 = 16;
 /// Limit on unpacked weights: larger ones are read packed, however many rows there are.
-const MOST_UNPACKED: usize = 512 << 20;
+const MAX_UNPACKED: usize = 512 << 20;
 /// The alignment of unpacked weights.
 const ALIGNMENT: usize = 256;
 /// Threads per block, by default.
 const THREADS: u32 = 256;
 /// Maximum bytes of rows in LDS: the block's sums are in LDS as well.
-const MOST_STAGED: u32 = 36 << 10;
+const MAX_STAGED: u32 = 36 << 10;
 /// Waves per compute unit that keep enough memory reads in flight, and those that read one round ahead.
 const BUSY_WAVES: u64 = 16;
 const BUSY_AHEAD: u64 = 12;
@@ -185,7 +185,7 @@ pub fn unpacked(step: &Step, arch: &Arch, at: usize) -> Option<Unpacked> {
     let bytes = weights.unpacked_bytes(&product);
     let few = if weights.suit_matrix(&product, arch) { FEW_ROWS } else { FEW_ROWS_PLAIN };
     let is_aligned = step.inputs[1].offset % 8 == 0;
-    if product.rows <= few || product.columns == 0 || bytes > MOST_UNPACKED || !is_aligned {
+    if product.rows <= few || product.columns == 0 || bytes > MAX_UNPACKED || !is_aligned {
         return None;
     }
     let (dtype, columns, pitch) = (product.left.view.dtype, product.columns as usize, weights.pitch(&product));
@@ -209,12 +209,12 @@ pub fn unpacked(step: &Step, arch: &Arch, at: usize) -> Option<Unpacked> {
 }
 
 /// The launches of a product, with everything fused into it.
-pub(crate) fn work(prim: &QuantMatMul, fused: &prim::Product, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn work(prim: &QuantMatMul, fused: &prim::Product, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let weights = Weights::new(prim, step)?;
     let product = Product::packed(step, weights.row_bytes)?;
     let prologue = fused.prologue.as_ref().map(|norm| Prologue::new(norm, step, &product)).transpose()?;
     if product.rows * product.columns == 0 {
-        return Ok(Work::nothing());
+        return Ok(Launches::nothing());
     }
     if let Some(first) = unpacked(step, arch, 0) {
         // After what the product itself needs.
@@ -319,7 +319,7 @@ impl Task<'_> {
             .operands
             .iter()
             .fold(weights.args(args), |args, (number, view, _)| args.input("operand", *number, view));
-        let place = |args: Args, name, place: &Place| args.i64s(name, &[place.row, place.at[2]]);
+        let place = |args: Args, name, place: &OutputStrides| args.i64s(name, &[place.row, place.at[2]]);
         let args = product.operands.iter().fold(args, |args, (_, _, of)| place(args, "operand_place", of));
         let args = place(args, "out_place", &product.out.1)
             .i64s("left_row", &[product.left.across, product.left.k])
@@ -343,7 +343,7 @@ impl Task<'_> {
             .set("THREADS", cut.threads)
     }
 
-    fn launch(&self, kernel: Kernel, cut: &Cut, units: usize, rows: u64, lds_bytes: u32) -> Result<Work, Declined> {
+    fn launch(&self, kernel: Kernel, cut: &Cut, units: usize, rows: u64, lds_bytes: u32) -> Result<Launches, Declined> {
         let mut choice = Choice::whole(self.product);
         choice.splits = cut.splits;
         let grid = [cut.blocks, cut.splits, row_groups(self.product, rows)?];
@@ -354,11 +354,11 @@ impl Task<'_> {
     /// Bytes of LDS for a block's rows with this pitch in elements, if they fit.
     fn lds_bytes(&self, rows: u64, pitch: u64) -> Result<u32, Declined> {
         let bytes = self.product.rows.min(rows) * pitch * self.product.left.bytes() as u64;
-        let room = u32::try_from(bytes).ok().filter(|&bytes| bytes <= MOST_STAGED);
-        room.ok_or_else(|| Declined::new(format!("{bytes} bytes of rows to normalise, more than {MOST_STAGED}")))
+        let room = u32::try_from(bytes).ok().filter(|&bytes| bytes <= MAX_STAGED);
+        room.ok_or_else(|| Declined::new(format!("{bytes} bytes of rows to normalise, more than {MAX_STAGED}")))
     }
 
-    fn gemv(&self, arch: &Arch) -> Result<Work, Declined> {
+    fn gemv(&self, arch: &Arch) -> Result<Launches, Declined> {
         let Self { weights, product, .. } = *self;
         let bytes = weights.unit_bytes(product.right.view);
         if bytes < 4 {
@@ -382,7 +382,7 @@ impl Task<'_> {
     }
 
     /// One row, with `hip/quant_row.hip`, if there is room for what it reads ahead.
-    fn row(&self, arch: &Arch) -> Result<Option<Work>, Declined> {
+    fn row(&self, arch: &Arch) -> Result<Option<Launches>, Declined> {
         let Self { weights, product, prologue, .. } = *self;
         let (prim, depth) = (weights.prim, product.channels);
         let is_plain = prim.bits == 4 && prim.block == 32 && prim.zeros == Zeros::Middle;
@@ -408,7 +408,7 @@ impl Task<'_> {
         self.launch(kernel, &cut, weights.row_bytes / 16, 1, bytes(ahead) as u32).map(Some)
     }
 
-    fn mma(&self, arch: &Arch) -> Result<Work, Declined> {
+    fn mma(&self, arch: &Arch) -> Result<Launches, Declined> {
         let Self { weights, product, .. } = *self;
         let form = Form::new(arch);
         let (units, unit) = (weights.row_bytes / 16, 128 / weights.prim.bits);

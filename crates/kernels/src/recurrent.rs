@@ -5,16 +5,16 @@ use graph::{
 };
 
 use crate::{
-    Args, Kernel, Launch, Work,
+    Args, Kernel, Launch, Launches,
     expr::MATH,
     kernel::type_name,
-    team::{MOST_BLOCKS, THREADS, floats_only},
+    team::{MAX_BLOCKS, THREADS, floats_only},
 };
 
 /// Sequences that share the rows of the weights.
 const SEQUENCES: usize = 4;
 
-pub(crate) fn work(prim: &Recurrent, step: &Step) -> Result<Work, Declined> {
+pub(crate) fn work(prim: &Recurrent, step: &Step) -> Result<Launches, Declined> {
     let (x, r) = (&step.inputs[0], &step.inputs[2]);
     floats_only("a recurrent layer", x.dtype)?;
     let &[steps, batch, input] = &x.shape[..] else {
@@ -23,16 +23,16 @@ pub(crate) fn work(prim: &Recurrent, step: &Step) -> Result<Work, Declined> {
     let hidden = r.shape[1];
     let units = batch.saturating_mul(hidden);
     if units == 0 {
-        return Ok(Work::nothing());
+        return Ok(Launches::nothing());
     }
     let blocks = hidden.saturating_mul(batch.div_ceil(SEQUENCES)).div_ceil(8);
     let extents = [steps, batch, input, hidden.saturating_mul(8)];
-    if extents.iter().any(|&extent| extent >= 1 << 31) || units >= 1 << 30 || blocks > MOST_BLOCKS as usize {
+    if extents.iter().any(|&extent| extent >= 1 << 31) || units >= 1 << 30 || blocks > MAX_BLOCKS as usize {
         return Err(Declined::new(format!("a recurrent layer with {units} units")));
     }
     let layer = Layer::new(prim, step, units);
     let one_thread_a_unit = [units.div_ceil(THREADS as usize) as u32, 1, 1];
-    let mut work = Work { launches: Vec::new(), scratch_bytes: 5 * layer.state_bytes };
+    let mut work = Launches { launches: Vec::new(), scratch_bytes: 5 * layer.state_bytes };
     work.launches.push(layer.launch("recurrent_begin", 0, 0, one_thread_a_unit, [1, 0], 0));
     let cells: &[u8] = match prim.cell {
         Cell::Lstm => &[0],

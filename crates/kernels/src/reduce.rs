@@ -5,20 +5,20 @@ use graph::{
 };
 
 use crate::{
-    Arch, Args, Kernel, Launch, Work,
+    Arch, Args, Kernel, Launch, Launches,
     kernel::type_name,
     ragged::{ragged_pack, ragged_packs},
-    team::{MOST_BLOCKS, THREADS, busy},
+    team::{MAX_BLOCKS, THREADS, busy},
     walk::{HEADER, Walk, pack},
 };
 
 const TEXT: &str = concat!(include_str!("../hip/ragged.h"), include_str!("../hip/reduce.hip"));
 /// Maximum length of rows that are not aligned to packs: a thread adds up its share in one pass.
-const MOST_RAGGED: u32 = 4096;
+const MAX_RAGGED: u32 = 4096;
 /// Bytes of rows that a block holds in LDS.
 const SPAN_BYTES: u32 = 16 << 10;
 /// The maximum number of parts of a result.
-const MOST_SEGMENTS: u32 = 256;
+const MAX_SEGMENTS: u32 = 256;
 
 /// How a number is combined with the previous ones: `FOLD` in the source.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(crate) const fn number(dtype: DType) -> DType {
     }
 }
 
-pub(crate) fn work(prim: &Reduce, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn work(prim: &Reduce, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let (x, y) = (&step.inputs[0], &step.outputs[0]);
     if prim.kind == ReduceKind::LogSumExp && !x.dtype.is_float() {
         return Err(Declined::new(format!("the logarithm of sums of exponentials of {}", x.dtype)));
@@ -82,10 +82,10 @@ pub(crate) fn work(prim: &Reduce, step: &Step, arch: &Arch) -> Result<Work, Decl
         geometry: Geometry::default(),
     };
     if job.kept.elems() == 0 {
-        return Ok(Work::nothing());
+        return Ok(Launches::nothing());
     }
     let (fold, finish) = parts(prim.kind);
-    let mut work = Work::nothing();
+    let mut work = Launches::nothing();
     let job = Job { geometry: job.geometry(fold, arch), ..job };
     let parts_bytes =
         if job.geometry.segments > 1 { job.kept.elems() as usize * job.geometry.segments as usize * 8 } else { 0 };
@@ -175,7 +175,7 @@ impl Job<'_> {
         };
         grow(&mut lanes, most);
         let missing = wanted / (u64::from(teams) * u64::from(lanes)).max(1);
-        let segments = missing.min(u64::from(elems / (lanes * 16))).clamp(1, u64::from(MOST_SEGMENTS)) as u32;
+        let segments = missing.min(u64::from(elems / (lanes * 16))).clamp(1, u64::from(MAX_SEGMENTS)) as u32;
         if columns && segments == 1 {
             grow(&mut lanes, elems.next_power_of_two().min(32));
         }
@@ -188,7 +188,7 @@ impl Job<'_> {
     fn ragged(&self, fold: Fold, arch: &Arch) -> Option<Geometry> {
         let ((results, [row, _]), (elems, [1])) = (self.kept.last(), self.gone.last()) else { return None };
         let is_dense = self.kept.rank() == 1 && self.gone.rank() == 1 && row == i64::from(elems);
-        if !is_dense || elems > MOST_RAGGED || fold == Fold::Exponentials || !self.x.dtype.is_float() {
+        if !is_dense || elems > MAX_RAGGED || fold == Fold::Exponentials || !self.x.dtype.is_float() {
             return None;
         }
         let pack = ragged_pack(self.x.dtype, results, elems, [self.x.offset])?;
@@ -207,7 +207,7 @@ impl Job<'_> {
         is_busy(lanes).then_some(Geometry { columns: false, pack, lanes, segments: 1, rows })
     }
 
-    fn launch(&self, work: &mut Work, fold: Fold, finish: Finish, target: Target<'_>) {
+    fn launch(&self, work: &mut Launches, fold: Fold, finish: Finish, target: Target<'_>) {
         let Geometry { columns, pack, lanes, segments, rows } = self.geometry;
         let number = number(self.x.dtype);
         let is_sum = !matches!(fold, Fold::Largest | Fold::Smallest);
@@ -263,7 +263,7 @@ impl Job<'_> {
                 .u32("segment", segment)
                 .u32("finish", finish as u32)
         };
-        let blocks = kept.elems().div_ceil(THREADS / lanes).min(MOST_BLOCKS);
+        let blocks = kept.elems().div_ceil(THREADS / lanes).min(MAX_BLOCKS);
         let segment = gone.elems().div_ceil(segments).max(1);
         let (name, lds_bytes) = match rows {
             Rows::Packed => ("reduce", 0),
@@ -280,7 +280,7 @@ impl Job<'_> {
         if segments > 1 {
             work.launches.push(Launch {
                 kernel: kernel("reduce_join", true),
-                grid: [self.kept.elems().div_ceil(8).min(MOST_BLOCKS), 1, 1],
+                grid: [self.kept.elems().div_ceil(8).min(MAX_BLOCKS), 1, 1],
                 threads: THREADS,
                 lds_bytes: 0,
                 args: args(&self.kept, segments, true),

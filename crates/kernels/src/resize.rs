@@ -5,7 +5,7 @@ use graph::{
 };
 
 use crate::{
-    Args, Kernel, Launch, Work,
+    Args, Kernel, Launch, Launches,
     kernel::type_name,
     team::{THREADS, grid},
     walk::{HEADER, Walk, pack},
@@ -37,13 +37,13 @@ struct Axis {
     taps: u32,
     first: i32,
     is_cropped: bool,
-    place: Place,
+    place: IndexMap,
     stretch: f32,
 }
 
 /// The positions of output indices in the input.
 #[derive(Clone, Copy)]
-struct Place {
+struct IndexMap {
     pre: f32,
     shift: f32,
     factor: f32,
@@ -52,7 +52,7 @@ struct Place {
     post: f32,
 }
 
-const SAME: Place = Place { pre: 0.0, shift: 0.0, factor: 1.0, factor2: 1.0, divisor: 1.0, post: 0.0 };
+const SAME: IndexMap = IndexMap { pre: 0.0, shift: 0.0, factor: 1.0, factor2: 1.0, divisor: 1.0, post: 0.0 };
 
 fn region(prim: &Resize, axis: usize) -> (f32, f32) {
     prim.roi.get(axis).copied().unwrap_or((0.0, 1.0))
@@ -63,7 +63,7 @@ fn is_copied(prim: &Resize, axis: usize, input: usize, output: usize) -> bool {
     prim.scales[axis] == 1.0 && input == output && !crops
 }
 
-impl Place {
+impl IndexMap {
     fn new(prim: &Resize, axis: usize, input: usize, output: usize) -> Self {
         let (scale, length) = (prim.scales[axis], input as f32);
         let half_pixel = Self { shift: 0.5, divisor: scale, post: -0.5, ..SAME };
@@ -104,7 +104,7 @@ impl Axis {
     fn new(prim: &Resize, axis: usize, input: usize, output: usize) -> Result<Self, Declined> {
         let too_long = |_| Declined::new("resizing of an axis of 2^31 elements or more");
         let (place, is_cropped) =
-            (Place::new(prim, axis, input, output), prim.coordinates == Coordinates::TfCropAndResize);
+            (IndexMap::new(prim, axis, input, output), prim.coordinates == Coordinates::TfCropAndResize);
         let (input, output) = (i32::try_from(input).map_err(too_long)?, i32::try_from(output).map_err(too_long)?);
         let (input, output) = (input as u32, output as u32);
         let stretch = if prim.antialias { prim.scales[axis].min(1.0) } else { 1.0 };
@@ -131,7 +131,7 @@ impl Axis {
 
     /// The words of the structure.
     fn words(&self, table: u32) -> [u32; 13] {
-        let Place { pre, shift, factor, factor2, divisor, post } = self.place;
+        let IndexMap { pre, shift, factor, factor2, divisor, post } = self.place;
         let [pre, shift, factor, factor2, divisor, post, stretch] =
             [pre, shift, factor, factor2, divisor, post, self.stretch].map(f32::to_bits);
         let (first, is_cropped) = (self.first as u32, u32::from(self.is_cropped));
@@ -153,10 +153,10 @@ impl Axis {
     }
 }
 
-pub(crate) fn work(prim: &Resize, step: &Step) -> Result<Work, Declined> {
+pub(crate) fn work(prim: &Resize, step: &Step) -> Result<Launches, Declined> {
     let (x, y) = (&step.inputs[0], &step.outputs[0]);
     if x.elems() == 0 || y.elems() == 0 {
-        return Ok(Work::nothing());
+        return Ok(Launches::nothing());
     }
     let (computed, bounds) = compute(prim, x.dtype)?;
     let is_nearest = matches!(prim.interpolation, Interpolation::Nearest(_));
@@ -240,7 +240,7 @@ pub(crate) fn work(prim: &Resize, step: &Step) -> Result<Work, Declined> {
     }
     let longest = axes.iter().map(|axis| axis.output).max().unwrap_or(1);
     let launch = |kernel, grid| Launch { kernel, grid, threads: THREADS, lds_bytes: 0, args: args.clone() };
-    Ok(Work {
+    Ok(Launches {
         launches: vec![
             launch(kernel("resize_table", true), [longest.div_ceil(THREADS), RESIZED as u32, 1]),
             launch(main, grid(order.elems())),

@@ -4,13 +4,13 @@ use graph::{
     prim::{Positions, Rotary},
 };
 
-use crate::{Args, Kernel, Launch, Work, kernel::type_name, walk::pack};
+use crate::{Args, Kernel, Launch, Launches, kernel::type_name, walk::pack};
 
 const TEXT: &str = concat!(include_str!("../hip/lengths.h"), include_str!("../hip/rotary.hip"));
 const THREADS: u32 = 256;
-const MOST_BLOCKS: u32 = 1 << 20;
+const MAX_BLOCKS: u32 = 1 << 20;
 
-pub(crate) fn work(rotary: &Rotary, step: &Step) -> Result<Work, Declined> {
+pub(crate) fn work(rotary: &Rotary, step: &Step) -> Result<Launches, Declined> {
     let ([x, cosines, sines, operand], [y]) = (&step.inputs[..], &step.outputs[..]) else {
         return Err(Declined::new("rotary without angles and positions"));
     };
@@ -25,7 +25,7 @@ pub(crate) fn work(rotary: &Rotary, step: &Step) -> Result<Work, Declined> {
         return Err(Declined::new("rotary of 2^31 elements or more"));
     }
     if x.elems() == 0 {
-        return Ok(Work::nothing());
+        return Ok(Launches::nothing());
     }
     let pairs = pack_of(x, cosines, sines, y);
     // Half of the rotated elements, then the copied ones.
@@ -57,8 +57,8 @@ pub(crate) fn work(rotary: &Rotary, step: &Step) -> Result<Work, Declined> {
         .set("V", pairs)
         .set("BEHIND", u8::from(behind))
         .set("INTERLEAVED", u8::from(rotary.interleaved));
-    let grid = [units.div_ceil(THREADS).min(MOST_BLOCKS), 1, 1];
-    Ok(Work::one(Launch { kernel, grid, threads: THREADS, lds_bytes: 0, args }))
+    let grid = [units.div_ceil(THREADS).min(MAX_BLOCKS), 1, 1];
+    Ok(Launches::one(Launch { kernel, grid, threads: THREADS, lds_bytes: 0, args }))
 }
 
 /// The first `N` strides of a view; 0 if it has fewer.

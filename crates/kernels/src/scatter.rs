@@ -7,7 +7,7 @@ use graph::{
 };
 
 use crate::{
-    Arch, Args, Kernel, Launch, Work,
+    Arch, Args, Kernel, Launch, Launches,
     expr::OPERATIONS,
     kernel::{type_name, word_name},
     map,
@@ -20,14 +20,14 @@ const REPLACE: &str =
 const JOIN: &str =
     concat!(include_str!("../hip/walk.h"), include_str!("../hip/place.h"), include_str!("../hip/scatter_join.hip"));
 const THREADS: u32 = 256;
-const MOST_BLOCKS: u32 = 1 << 20;
+const MAX_BLOCKS: u32 = 1 << 20;
 /// A column with fewer steps is computed by one thread, whatever else there is to do.
 const FEW_STEPS: u32 = 64;
 /// This many columns fill a GPU with one thread each.
 const MANY_COLUMNS: u32 = 1 << 14;
 
 /// Updates elements whose index along an axis is given.
-pub(crate) fn elements(scatter: &Scatter, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn elements(scatter: &Scatter, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let (indices, updates, y) = (&step.inputs[1], &step.inputs[2], &step.outputs[0]);
     let axis = scatter.axis;
     let mut base = y.strides.clone();
@@ -51,7 +51,7 @@ pub(crate) fn elements(scatter: &Scatter, step: &Step, arch: &Arch) -> Result<Wo
 }
 
 /// Updates slices by tuples along the indices' last axis.
-pub(crate) fn tuples(scatter: &Scatter, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn tuples(scatter: &Scatter, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let (indices, updates, y) = (&step.inputs[1], &step.inputs[2], &step.outputs[0]);
     let kept = indices.shape.len() - 1;
     let depth = indices.shape[kept];
@@ -93,13 +93,13 @@ fn replace(
     slice: &[Axis<2>],
     place_along: &[i64],
     places: usize,
-) -> Result<Work, Declined> {
+) -> Result<Launches, Declined> {
     let (indices, updates, y): (&View, &View, &View) = (&step.inputs[1], &step.inputs[2], &step.outputs[0]);
     // In row-major order, in which the tuples are numbered.
     let tuples = Walk::new(tuples)?;
     let slice = Walk::in_memory_order(slice)?;
     if tuples.elems() == 0 || slice.elems() == 0 {
-        return Ok(Work { launches, scratch_bytes: 0 });
+        return Ok(Launches { launches, scratch_bytes: 0 });
     }
     let (extent, last) = slice.last();
     let pack = if last == [1, 1] {
@@ -144,7 +144,7 @@ fn replace(
             args: args.clone(),
         });
     }
-    Ok(Work { launches, scratch_bytes: places as usize * 4 })
+    Ok(Launches { launches, scratch_bytes: places as usize * 4 })
 }
 
 /// Updates that are combined with existing values, after the earlier launches. Strides of columns are those of output,
@@ -156,7 +156,7 @@ fn join(
     tuple: &Tuple,
     columns: &[Axis<3>],
     steps: &[Axis<2>],
-) -> Result<Work, Declined> {
+) -> Result<Launches, Declined> {
     let (indices, updates, y): (&View, &View, &View) = (&step.inputs[1], &step.inputs[2], &step.outputs[0]);
     if y.dtype == DType::Bool {
         return Err(Declined::new("updates of bools with a reduction"));
@@ -165,7 +165,7 @@ fn join(
     // In row-major order, in which updates are applied.
     let steps = Walk::new(steps)?;
     if columns.elems() == 0 || steps.elems() == 0 {
-        return Ok(Work { launches, scratch_bytes: 0 });
+        return Ok(Launches { launches, scratch_bytes: 0 });
     }
     let column_strides: [[i64; AXES]; 3] = [0, 1, 2].map(|view| columns.strides(view));
     let step_strides: [[i64; AXES]; 2] = [0, 1].map(|view| steps.strides(view));
@@ -199,9 +199,9 @@ fn join(
         .set("I", tuple.index_type())
         .set("KIND", number);
     launches.push(Launch { kernel, grid: blocks(count), threads: THREADS, lds_bytes: 0, args: tuple.add_to(args) });
-    Ok(Work { launches, scratch_bytes: 0 })
+    Ok(Launches { launches, scratch_bytes: 0 })
 }
 
 fn blocks(count: u32) -> [u32; 3] {
-    [count.min(MOST_BLOCKS), 1, 1]
+    [count.min(MAX_BLOCKS), 1, 1]
 }

@@ -2,7 +2,7 @@
 use graph::{DType, Declined, Step, prim::Softmax};
 
 use crate::{
-    Arch, Args, Kernel, Launch, Work,
+    Arch, Args, Kernel, Launch, Launches,
     kernel::type_name,
     ragged::{ragged_pack, ragged_packs},
     team::{THREADS, Team, floats_only},
@@ -12,7 +12,7 @@ use crate::{
 const TEXT: &str =
     concat!(include_str!("../hip/team.h"), include_str!("../hip/ragged.h"), include_str!("../hip/softmax.hip"));
 
-pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let (x, y) = (&step.inputs[0], &step.outputs[0]);
     floats_only("softmax", x.dtype)?;
     let kept = x.shape.len().saturating_sub(1);
@@ -21,7 +21,7 @@ pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Work, Dec
     let inner = (kept..x.shape.len()).map(|axis| (x.shape[axis], [x.strides[axis], y.strides[axis]]));
     let columns = Walk::new(&inner.collect::<Vec<_>>())?;
     if rows.elems() == 0 || columns.elems() == 0 {
-        return Ok(Work::nothing());
+        return Ok(Launches::nothing());
     }
     let (extent, [x_step, y_step]) = columns.last();
     let is_turned = rows.elems() > 1 && extent > 1 && rows.last().1[0].unsigned_abs() < x_step.unsigned_abs();
@@ -70,7 +70,7 @@ pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Work, Dec
         .set("RAGGED", u8::from(ragged.is_some()))
         .set("LANES", ragged.map_or(0, |_| team.lanes))
         .set("TURNED", u8::from(is_turned && ragged.is_none()));
-    Ok(Work::one(Launch { kernel, grid: [team.blocks(rows.elems()), 1, 1], threads: THREADS, lds_bytes: 0, args }))
+    Ok(Launches::one(Launch { kernel, grid: [team.blocks(rows.elems()), 1, 1], threads: THREADS, lds_bytes: 0, args }))
 }
 
 /// Packs and teams for rows that are contiguous in both views, if a team can hold a row.

@@ -2,15 +2,15 @@
 use graph::{Declined, Prim, Step, prim::ProductKind};
 
 use crate::{
-    Arch, Work, append, append_attention, arg_reduce, attention, cached_attention, cumulative, gather, gemm, lrn, map,
-    norm, pool, quant, recurrent, reduce, resize, rotary, scatter, softmax, top_k,
+    Arch, Launches, append, append_attention, arg_reduce, attention, cached_attention, cumulative, gather, gemm, lrn,
+    map, norm, pool, quant, recurrent, reduce, resize, rotary, scatter, softmax, top_k,
 };
 
 /// The launches of a step on a GPU.
 ///
 /// # Errors
 /// No kernel supports the primitive, its types or its extents. The step has to run elsewhere.
-pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub fn work(step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     match &step.prim {
         Prim::Append(prim) => append::work(prim, step, arch),
         Prim::AppendAttention(prim) => append_attention::work(prim, step, arch),
@@ -46,7 +46,7 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
 ///
 /// # Errors
 /// Same as for [`work`].
-pub fn variants(step: &Step, arch: &Arch) -> Result<Vec<Work>, Declined> {
+pub fn variants(step: &Step, arch: &Arch) -> Result<Vec<Launches>, Declined> {
     let mut variants = vec![work(step, arch)?];
     for compute_units in [arch.compute_units / 4, arch.compute_units.saturating_mul(4)] {
         let arch = Arch { compute_units: compute_units.max(1), ..arch.clone() };

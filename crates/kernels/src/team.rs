@@ -6,7 +6,7 @@ use crate::Arch;
 /// Threads of every block.
 pub(crate) const THREADS: u32 = 256;
 /// Maximum number of blocks along x; kernels loop over the rest. HIP requires grid times block to be below 2³².
-pub(crate) const MOST_BLOCKS: u32 = (1 << 22) - 1;
+pub(crate) const MAX_BLOCKS: u32 = (1 << 22) - 1;
 
 /// How rows are spread over threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,14 +57,14 @@ impl Team {
 
     /// Blocks along x for this many rows.
     pub fn blocks(self, rows: u32) -> u32 {
-        rows.div_ceil(THREADS / self.lanes).min(self.resident.unwrap_or(MOST_BLOCKS))
+        rows.div_ceil(THREADS / self.lanes).min(self.resident.unwrap_or(MAX_BLOCKS))
     }
 }
 
 /// Blocks along x and y if every thread computes one element.
 pub(crate) fn grid(elems: u32) -> [u32; 3] {
     let blocks = elems.div_ceil(THREADS);
-    let rows = blocks.div_ceil(MOST_BLOCKS).max(1);
+    let rows = blocks.div_ceil(MAX_BLOCKS).max(1);
     [blocks.div_ceil(rows), rows, 1]
 }
 

@@ -2,7 +2,7 @@
 use crate::{Arch, Kernel, Matrix, gemm::matrix_number};
 
 /// Above this head size, a wave has room for half of the elements.
-const MOST_SIZE: usize = 128;
+const MAX_SIZE: usize = 128;
 /// Rows per fragment.
 const FRAGMENT: usize = 16;
 /// Up to this many keys, more blocks at a time are better than larger steps.
@@ -31,7 +31,7 @@ impl Tile {
         is_plain: bool,
     ) -> Self {
         let [batches, rows, total] = extents;
-        let (is_small, is_large) = (size.max(width) <= 64, size.max(width) > MOST_SIZE);
+        let (is_small, is_large) = (size.max(width) <= 64, size.max(width) > MAX_SIZE);
         // The twin has room for whole heads.
         let split = if is_large && matrix != Matrix::Mma { 2 } else { 1 };
         // Fragments per wave, waves and keys. Keys and values are read from LDS once for all fragments of a wave. What
@@ -69,7 +69,7 @@ impl Tile {
         [size, width]: [usize; 2],
         is_plain: bool,
     ) -> Kernel {
-        let step = if size.max(width) > MOST_SIZE { 2 * FRAGMENT } else { FRAGMENT };
+        let step = if size.max(width) > MAX_SIZE { 2 * FRAGMENT } else { FRAGMENT };
         kernel
             .set("SIZE", size.next_multiple_of(step))
             .set("WIDTH", width.next_multiple_of(step))

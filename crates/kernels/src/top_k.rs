@@ -2,11 +2,11 @@
 use graph::{DType, Declined, Step, prim::TopK};
 
 use crate::{
-    Args, Kernel, Launch, Work,
+    Args, Kernel, Launch, Launches,
     expr::MATH,
     kernel::type_name,
     reduce::number,
-    team::{MOST_BLOCKS, THREADS},
+    team::{MAX_BLOCKS, THREADS},
     walk::{HEADER, Walk},
 };
 
@@ -15,7 +15,7 @@ const CHUNK: u32 = 2048;
 /// Elements that a block sorts if rows are short.
 const ROOM: u32 = 512;
 
-pub(crate) fn work(prim: &TopK, step: &Step) -> Result<Work, Declined> {
+pub(crate) fn work(prim: &TopK, step: &Step) -> Result<Launches, Declined> {
     let (x, y, index) = (&step.inputs[0], &step.outputs[0], step.outputs.get(1));
     let Some(kept) = x.shape.len().checked_sub(1) else {
         return Err(Declined::new("the best elements of a single one"));
@@ -26,7 +26,7 @@ pub(crate) fn work(prim: &TopK, step: &Step) -> Result<Work, Declined> {
     let columns = Walk::new(&[(x.shape[kept], [x.strides[kept]])])?.elems();
     let k = columns.min(u32::try_from(prim.k).unwrap_or(u32::MAX));
     if rows.elems() == 0 || k == 0 {
-        return Ok(Work::nothing());
+        return Ok(Launches::nothing());
     }
     let is_wide = x.dtype.bytes() == 8;
     let key_bytes: usize = if is_wide { 8 } else { 4 };
@@ -50,10 +50,10 @@ pub(crate) fn work(prim: &TopK, step: &Step) -> Result<Work, Declined> {
         (side * half, side * half + elems * key_bytes)
     };
     let slots = (ROOM / chunk).max(1).min(first_runs as u32);
-    let blocks = (first_runs as u32).div_ceil(slots).min(MOST_BLOCKS);
+    let blocks = (first_runs as u32).div_ceil(slots).min(MAX_BLOCKS);
     let mut side = 0;
     let to = (runs > 1).then(|| sides(side, runs, keep));
-    let mut work = Work::one(Launch {
+    let mut work = Launches::one(Launch {
         kernel: job.kernel("top_k_sort"),
         grid: [blocks, 1, 1],
         threads: THREADS,
@@ -70,7 +70,7 @@ pub(crate) fn work(prim: &TopK, step: &Step) -> Result<Work, Declined> {
         let elems = u64::from(rows.elems()) * u64::from(runs) * u64::from(keep);
         work.launches.push(Launch {
             kernel: job.kernel("top_k_merge"),
-            grid: [elems.div_ceil(u64::from(THREADS)).min(u64::from(MOST_BLOCKS)) as u32, 1, 1],
+            grid: [elems.div_ceil(u64::from(THREADS)).min(u64::from(MAX_BLOCKS)) as u32, 1, 1],
             threads: THREADS,
             lds_bytes: 0,
             args: job.args(Some(from), to, Sizes { runs, chunk: keep, keep: merged, slots: 1 }),

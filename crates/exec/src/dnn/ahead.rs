@@ -16,10 +16,10 @@ use hipdnn::Handle;
 
 use crate::policy;
 
-use super::{Dnn, DnnError, Form, Look, Offering, operations, signature};
+use super::{Dnn, DnnError, Form, Offering, PlanKey, operations, signature};
 
 /// The maximum number of threads that build plans. Each needs a handle, and each handle holds device memory.
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 
 impl Offering {
     /// Builds the plans of steps that will be offered, so that [`offer`](Self::offer) finds them. Matrix products are
@@ -30,14 +30,14 @@ impl Offering {
         for step in steps.iter().filter(|step| {
             operations::is_known(&step.prim) && policy::asks_dnn_first(&step.prim) && self.offers.check(step).is_ok()
         }) {
-            let look = signature(step);
-            if open.iter().all(|(known, _)| *known != look)
-                && dnn.known(&Look { step: look.clone(), form: Form::Named, rank: None }).is_none()
+            let key = signature(step);
+            if open.iter().all(|(known, _)| *known != key)
+                && dnn.known(&PlanKey { step: key.clone(), form: Form::Named, rank: None }).is_none()
             {
-                open.push((look, step));
+                open.push((key, step));
             }
         }
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(open.len());
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS).min(open.len());
         if threads < 2 {
             return;
         }

@@ -161,7 +161,7 @@ enum Form {
 
 /// The key of a cached plan.
 #[derive(PartialEq)]
-struct Look {
+struct PlanKey {
     /// The step without its buffers.
     step: Step,
     form: Form,
@@ -171,7 +171,7 @@ struct Look {
 
 /// A hipDNN library opened for one device.
 struct Dnn {
-    outcomes: Mutex<Lru<Look, Result<Arc<Built>, Declined>>>,
+    outcomes: Mutex<Lru<PlanKey, Result<Arc<Built>, Declined>>>,
     /// One for each thread that builds plans.
     handles: Mutex<Vec<Arc<Mutex<Handle>>>>,
     backend: Arc<dyn Backend>,
@@ -225,8 +225,8 @@ impl Dnn {
     }
 
     /// The cached outcome for steps with this signature.
-    fn known(&self, look: &Look) -> Option<Result<Arc<Built>, Declined>> {
-        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).get(|known| known == look)
+    fn known(&self, key: &PlanKey) -> Option<Result<Arc<Built>, Declined>> {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).get(|known| known == key)
     }
 
     /// The plan for all steps with this signature. Builds it with the handle if it is not cached.
@@ -237,8 +237,8 @@ impl Dnn {
         rank: Option<usize>,
         handle: &Arc<Mutex<Handle>>,
     ) -> Result<Arc<Built>, Declined> {
-        let look = Look { step: signature(step), form, rank };
-        if let Some(outcome) = self.known(&look) {
+        let key = PlanKey { step: signature(step), form, rank };
+        if let Some(outcome) = self.known(&key) {
             return outcome;
         }
         // Built outside the lock, so two threads may build the same plan.
@@ -246,7 +246,7 @@ impl Dnn {
         let outcome = self.compile(step, form, rank, handle).map(Arc::new);
         let (prim, took) = (step.prim.name(), start.elapsed());
         tracing::trace!(target: "amdgpu_ep::compile", "hipDNN evaluated a {prim} in {took:.1?}");
-        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).insert(look, outcome.clone());
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).insert(key, outcome.clone());
         outcome
     }
 

@@ -9,7 +9,7 @@ use graph::{
 use super::part::Parts;
 
 /// Larger scores are not stored: our own attention, which stores none, is the better choice.
-const MOST_SCORES_BYTES: usize = 64 << 20;
+const MAX_SCORES_BYTES: usize = 64 << 20;
 
 /// The products of an attention step, with maps and a softmax between them.
 pub(super) fn products(step: &Step, first: u32) -> Option<Parts> {
@@ -38,7 +38,7 @@ fn parts(prim: &Attention, step: &Step, first: u32) -> Option<Parts> {
     let [queries, keys, values] = [queries, keys, values].map(|view| matrices(view, &mut parts));
     let (batch, rows, total) = (queries.shape[0], queries.shape[1], keys.shape[2]);
     let elems = prim.shape.iter().product::<usize>();
-    let fits = batch * rows * total == elems && elems * queries.dtype.compute().bytes() <= MOST_SCORES_BYTES;
+    let fits = batch * rows * total == elems && elems * queries.dtype.compute().bytes() <= MAX_SCORES_BYTES;
     if !fits || keys.shape[0] != batch || values.shape[0] != batch {
         return None;
     }

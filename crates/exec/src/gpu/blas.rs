@@ -44,14 +44,14 @@ struct Key(MatmulDesc, usize);
 
 /// A request to the library.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wish {
+pub(super) struct BlasRequest {
     /// Single-precision products may round their operands to TF32.
     pub tf32: bool,
     /// The rank of the algorithm in the library's order; `None` takes the best one, if the product is worthwhile.
     pub rank: Option<usize>,
 }
 
-impl Wish {
+impl BlasRequest {
     /// Checks that the product is worthwhile, unless a certain algorithm is requested.
     fn check_size(self, desc: &MatmulDesc, has_pass: bool) -> Result<(), Declined> {
         if self.rank.is_some() {
@@ -67,22 +67,22 @@ pub(super) struct Product {
     matmul: Arc<Matmul>,
     /// The rank of its algorithm.
     rank: usize,
-    a: Place,
-    b: Place,
+    a: BufferOffset,
+    b: BufferOffset,
     /// Added to the product; has the same shape.
-    c: Option<Place>,
+    c: Option<BufferOffset>,
     /// Added to each of its rows.
-    bias: Option<Place>,
-    d: Place,
+    bias: Option<BufferOffset>,
+    d: BufferOffset,
     /// The map that follows, and the bytes that the product takes in scratch memory, after the library's workspace.
     pub behind: Option<(Step, usize)>,
 }
 
 /// A buffer, and bytes from its start.
 #[derive(Clone, Copy)]
-struct Place(BufferId, isize);
+struct BufferOffset(BufferId, isize);
 
-impl Place {
+impl BufferOffset {
     fn of(view: &View) -> Self {
         Self(view.buffer, view.offset * view.dtype.bytes().cast_signed())
     }
@@ -119,8 +119,8 @@ impl Product {
         workspace: *mut u8,
         stream: RawStream<'_>,
     ) -> Result<(), ExecError> {
-        let at = |place: Place| address(place.0).wrapping_offset(place.1);
-        let optional = |place: Option<Place>| place.map_or(std::ptr::null_mut(), at).cast_const();
+        let at = |place: BufferOffset| address(place.0).wrapping_offset(place.1);
+        let optional = |place: Option<BufferOffset>| place.map_or(std::ptr::null_mut(), at).cast_const();
         let addresses = MatmulAddresses {
             a: at(self.a),
             b: at(self.b),
@@ -147,31 +147,31 @@ impl Blas {
 
     /// Offers a step. Returns `None` if it is not a product, or a reason if the library can't run it or it is not
     /// worthwhile.
-    pub fn offer(&self, step: &Step, wish: Wish) -> Option<Result<Product, Declined>> {
+    pub fn offer(&self, step: &Step, request: BlasRequest) -> Option<Result<Product, Declined>> {
         let (kind, epilogue) = step.prim.product_and_epilogue()?;
         let alpha = factor(kind)?;
         Some(alpha.and_then(|alpha| match epilogue {
-            Some(epilogue) => self.fused(alpha, epilogue, step, wish),
-            None => self.plain(alpha, step, wish),
+            Some(epilogue) => self.fused(alpha, epilogue, step, request),
+            None => self.plain(alpha, step, request),
         }))
     }
 
-    fn plain(&self, alpha: f32, step: &Step, wish: Wish) -> Result<Product, Declined> {
+    fn plain(&self, alpha: f32, step: &Step, request: BlasRequest) -> Result<Product, Declined> {
         let (a, b, d) = (&step.inputs[0], &step.inputs[1], &step.outputs[0]);
-        let desc = describe(alpha, a, b, d, wish.tf32)?;
-        wish.check_size(&desc, false)?;
-        let matmul = self.prepare(desc, wish)?;
-        let (a, b, d) = (Place::of(a), Place::of(b), Place::of(d));
-        Ok(Product { matmul, rank: wish.rank.unwrap_or(0), a, b, c: None, bias: None, d, behind: None })
+        let desc = describe(alpha, a, b, d, request.tf32)?;
+        request.check_size(&desc, false)?;
+        let matmul = self.prepare(desc, request)?;
+        let (a, b, d) = (BufferOffset::of(a), BufferOffset::of(b), BufferOffset::of(d));
+        Ok(Product { matmul, rank: request.rank.unwrap_or(0), a, b, c: None, bias: None, d, behind: None })
     }
 
-    fn fused(&self, alpha: f32, fused: &FusedEpilogue, step: &Step, wish: Wish) -> Result<Product, Declined> {
+    fn fused(&self, alpha: f32, fused: &FusedEpilogue, step: &Step, request: BlasRequest) -> Result<Product, Declined> {
         let (a, b, d) = (&step.inputs[0], &step.inputs[1], &step.outputs[0]);
         let operands = &step.inputs[fused.operands..];
         if let Some(sum) = Sum::of(&fused.expr, operands, d)
-            && let Ok(mut desc) = describe(alpha, a, b, d, wish.tf32)
+            && let Ok(mut desc) = describe(alpha, a, b, d, request.tf32)
         {
-            wish.check_size(&desc, false)?;
+            request.check_size(&desc, false)?;
             desc.epilogue = match (sum.bias, sum.activation) {
                 (None, Activation::None) => Epilogue::None,
                 (None, Activation::Relu) => Epilogue::Relu,
@@ -181,22 +181,22 @@ impl Blas {
                 (Some(_), Activation::TanhGelu) => Epilogue::BiasGelu,
             };
             desc.beta = if sum.added.is_some() { 1.0 } else { 0.0 };
-            let place = |number: Option<usize>| number.map(|number| Place::of(&operands[number]));
+            let place = |number: Option<usize>| number.map(|number| BufferOffset::of(&operands[number]));
             let is_aligned = |number: Option<usize>| number.is_none_or(|number| aligned(&operands[number]));
             // A library without this epilogue may still support the product.
             if is_aligned(sum.bias)
                 && is_aligned(sum.added)
-                && let Ok(matmul) = self.prepare(desc, wish)
+                && let Ok(matmul) = self.prepare(desc, request)
             {
                 let (c, bias) = (place(sum.added), place(sum.bias));
                 return Ok(Product {
                     matmul,
-                    rank: wish.rank.unwrap_or(0),
-                    a: Place::of(a),
-                    b: Place::of(b),
+                    rank: request.rank.unwrap_or(0),
+                    a: BufferOffset::of(a),
+                    b: BufferOffset::of(b),
                     c,
                     bias,
-                    d: Place::of(d),
+                    d: BufferOffset::of(d),
                     behind: None,
                 });
             }
@@ -204,8 +204,8 @@ impl Blas {
         // If the epilogue starts with a bias row, the library adds it too, so that the pass reads only the product.
         let stored = View { dtype: fused.dtype, ..d.clone() };
         let behind = Behind::of(&fused.expr, operands, &stored).filter(|behind| aligned(&operands[behind.bias]));
-        let with_bias = behind.and_then(|behind| self.with_pass(alpha, fused, step, Some(behind), wish).ok());
-        with_bias.map_or_else(|| self.with_pass(alpha, fused, step, None, wish), Ok)
+        let with_bias = behind.and_then(|behind| self.with_pass(alpha, fused, step, Some(behind), request).ok());
+        with_bias.map_or_else(|| self.with_pass(alpha, fused, step, None, request), Ok)
     }
 
     /// A product in scratch memory, with or without a bias, followed by a map for the rest of its epilogue.
@@ -215,7 +215,7 @@ impl Blas {
         fused: &FusedEpilogue,
         step: &Step,
         behind: Option<Behind>,
-        wish: Wish,
+        request: BlasRequest,
     ) -> Result<Product, Declined> {
         let (a, b, d) = (&step.inputs[0], &step.inputs[1], &step.outputs[0]);
         let operands = &step.inputs[fused.operands..];
@@ -226,15 +226,15 @@ impl Blas {
             strides: shape::dense_strides(&d.shape),
             offset: 0,
         };
-        let mut desc = describe(alpha, a, b, &stored, wish.tf32)?;
-        wish.check_size(&desc, true)?;
-        let bias = behind.as_ref().map(|behind| Place::of(&operands[behind.bias]));
+        let mut desc = describe(alpha, a, b, &stored, request.tf32)?;
+        request.check_size(&desc, true)?;
+        let bias = behind.as_ref().map(|behind| BufferOffset::of(&operands[behind.bias]));
         if bias.is_some() {
             desc.epilogue = Epilogue::Bias;
         }
-        let matmul = self.prepare(desc, wish)?;
+        let matmul = self.prepare(desc, request)?;
         let bytes = stored.elems() * stored.dtype.bytes();
-        let place = Place::of(&stored);
+        let place = BufferOffset::of(&stored);
         let (expr, read) = match behind {
             Some(Behind { epilogue, operands: numbers, .. }) => {
                 (epilogue, numbers.into_iter().map(|number| operands[number].clone()).collect())
@@ -249,9 +249,9 @@ impl Blas {
         };
         Ok(Product {
             matmul,
-            rank: wish.rank.unwrap_or(0),
-            a: Place::of(a),
-            b: Place::of(b),
+            rank: request.rank.unwrap_or(0),
+            a: BufferOffset::of(a),
+            b: BufferOffset::of(b),
             c: None,
             bias,
             d: place,
@@ -259,12 +259,12 @@ impl Blas {
         })
     }
 
-    fn prepare(&self, desc: MatmulDesc, wish: Wish) -> Answer {
-        let ways = if wish.rank.is_some() { policy::BLAS_ALGORITHMS } else { 1 };
+    fn prepare(&self, desc: MatmulDesc, request: BlasRequest) -> Answer {
+        let ways = if request.rank.is_some() { policy::BLAS_ALGORITHMS } else { 1 };
         let key = Key(desc, ways);
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(|known| *known == key);
         let answer = known.unwrap_or_else(|| self.ask(key));
-        let rank = wish.rank.unwrap_or(0);
+        let rank = request.rank.unwrap_or(0);
         answer.and_then(|matmul| match matmul.algorithms().len() {
             0 => Err(Declined::new("BLASLt has no algorithm for the product")),
             count if rank >= count => Err(Declined::new(format!("BLASLt has only {count} algorithms for the product"))),
@@ -289,7 +289,7 @@ impl Blas {
 }
 
 fn aligned(view: &View) -> bool {
-    Place::of(view).1.unsigned_abs().is_multiple_of(OPERAND_ALIGNMENT)
+    BufferOffset::of(view).1.unsigned_abs().is_multiple_of(OPERAND_ALIGNMENT)
 }
 
 /// The factor of a matrix product: of floats, or of bytes that the library takes as they are. `None` if it is not a

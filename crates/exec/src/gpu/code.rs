@@ -103,16 +103,16 @@ mod tests {
         let device = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
         let none = NoCompiler { reason: "there is none".into() };
         let code = Code::new(device, Arch::new("gfx1100", 1), Arc::new(none));
-        let told = Arc::new(Mutex::new(Vec::new()));
+        let reports = Arc::new(Mutex::new(Vec::new()));
         let progress: OnProgress = {
-            let told = told.clone();
-            Arc::new(move |work, done, of| told.lock().unwrap().push((work, done, of)))
+            let reports = reports.clone();
+            Arc::new(move |work, done, of| reports.lock().unwrap().push((work, done, of)))
         };
         let (kernel, other) = (Kernel::new("one", "text"), Kernel::new("other", "text"));
         let made = code.functions(&[&kernel, &kernel, &other, &kernel], Some(&progress));
         assert!(made.len() == 4 && made.iter().all(Result::is_err));
-        let mut told = told.lock().unwrap().clone();
-        told.sort_by_key(|&(_, done, _)| done);
-        assert_eq!(told, [(Work::Kernels, 1, 2), (Work::Kernels, 2, 2)]);
+        let mut reports = reports.lock().unwrap().clone();
+        reports.sort_by_key(|&(_, done, _)| done);
+        assert_eq!(reports, [(Work::Kernels, 1, 2), (Work::Kernels, 2, 2)]);
     }
 }

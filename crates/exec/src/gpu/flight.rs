@@ -59,14 +59,15 @@ impl Flight {
     /// The fault that the words report. Each fault is reported once.
     pub fn outcome(&self) -> Result<(), ExecError> {
         let first = self.address().cast::<u32>();
-        let told = self.nodes.iter().enumerate().filter(|(at, _)| {
+        let faults = self.nodes.iter().enumerate().filter(|(at, _)| {
             // SAFETY: the flight has a word for each node, aligned as pinned memory is. Kernels may write to it at the
             // same time, so it is read and cleared in one atomic operation.
             let word = unsafe { AtomicU32::from_ptr(first.wrapping_add(*at)) };
             word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::Acquire) != 0
         });
         // All words are cleared: one fault is reported for all.
-        told.fold(None, |told, (_, node)| told.or(Some(node)))
+        faults
+            .fold(None, |faults, (_, node)| faults.or(Some(node)))
             .map_or(Ok(()), |node| Err(ExecError::Fault { node: node.clone() }))
     }
 }
@@ -84,7 +85,7 @@ impl Pending for Flight {
                 Some(node) => format!("the end of a run with {node}"),
                 None => "the end of a run".to_owned(),
             };
-            let error = self.shared.lost.told(error.into(), &self.shared.name, place);
+            let error = self.shared.lost.reported(error.into(), &self.shared.name, place);
             self.state.lock().unwrap_or_else(PoisonError::into_inner).failure = Some(error);
         }
     }

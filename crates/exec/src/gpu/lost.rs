@@ -18,7 +18,7 @@ impl Lost {
     }
 
     /// The error to report: a lost device, if the device stopped working. `place` is where that was observed.
-    pub fn told(&self, error: ExecError, device: &str, place: impl FnOnce() -> String) -> ExecError {
+    pub fn reported(&self, error: ExecError, device: &str, place: impl FnOnce() -> String) -> ExecError {
         let (node, source) = match error {
             ExecError::Launch { node, source, .. } if source.is_device_lost() => (node, source),
             ExecError::Driver(source) if source.is_device_lost() => (place(), Box::new(source)),
@@ -51,9 +51,9 @@ mod tests {
     fn the_first_sentence_is_everybodys() {
         let lost = Lost::default();
         let place = || "Conv \"a\"".to_owned();
-        let plain = lost.told(ExecError::Driver(call(1)), "gfx942", place);
+        let plain = lost.reported(ExecError::Driver(call(1)), "gfx942", place);
         assert_eq!((plain, lost.check()), (ExecError::Driver(call(1)), Ok(())));
-        let first = lost.told(ExecError::Driver(call(700)), "gfx942", place);
+        let first = lost.reported(ExecError::Driver(call(700)), "gfx942", place);
         let text = first.to_string();
         assert!(
             text.starts_with("gfx942 stopped working, at Conv \"a\" or before it: ") && text.contains("help: "),
@@ -61,14 +61,14 @@ mod tests {
         );
         assert_eq!(lost.check(), Err(first.clone()));
         for other in [call(719), call(1)] {
-            assert_eq!(lost.told(ExecError::Driver(other), "gfx942", || "elsewhere".into()), first);
+            assert_eq!(lost.reported(ExecError::Driver(other), "gfx942", || "elsewhere".into()), first);
         }
     }
 
     #[test]
     fn a_launch_names_its_own_node() {
         let launch = ExecError::Launch { node: "Gemm \"g\"".into(), kernel: "gemm", source: Box::new(call(719)) };
-        let told = Lost::default().told(launch, "gfx1100", || "the run".into());
-        assert!(told.to_string().contains("at Gemm \"g\" or before it"), "{told}");
+        let reported = Lost::default().reported(launch, "gfx1100", || "the run".into());
+        assert!(reported.to_string().contains("at Gemm \"g\" or before it"), "{reported}");
     }
 }

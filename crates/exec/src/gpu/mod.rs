@@ -97,8 +97,8 @@ struct Shared {
     blocks: Blocks,
     lost: Lost,
     /// Warn only once that captures don't work and that events have no times.
-    told_of_graphs: Once,
-    told_of_times: Once,
+    warned_of_graphs: Once,
+    warned_of_times: Once,
     /// Streams for runs that come without one and for uploads.
     streams: Mutex<Vec<hip::Stream>>,
     /// Queried once.
@@ -119,8 +119,8 @@ impl GpuDevice {
                 blas,
                 blocks,
                 lost: Lost::default(),
-                told_of_graphs: Once::new(),
-                told_of_times: Once::new(),
+                warned_of_graphs: Once::new(),
+                warned_of_times: Once::new(),
                 streams: Mutex::default(),
                 memory_bytes: OnceLock::new(),
                 device,
@@ -217,7 +217,7 @@ impl Device for GpuDevice {
         let partition = Arc::new(PartitionState {
             graph: Arc::new(graph.without_constants()),
             weights: Weights::default(),
-            told: Some(Mutex::default()),
+            warned: Some(Mutex::default()),
             settings: self.settings.clone(),
             forced: None,
             device: self.shared.clone(),
@@ -232,7 +232,7 @@ struct PartitionState {
     graph: Arc<Graph>,
     weights: Weights,
     /// Primitives that run on the host, and why. Each is logged once.
-    told: Option<Mutex<HashSet<(&'static str, String)>>>,
+    warned: Option<Mutex<HashSet<(&'static str, String)>>>,
     settings: GpuSettings,
     /// The single candidate for all steps while it is measured.
     forced: Option<Candidate>,
@@ -273,8 +273,8 @@ impl Loaded for GpuPartition {
             None => plan,
         };
         let count = plan.steps.len();
-        let told = |error| device.lost.told(error, &device.name, || format!("a new plan of {count} steps"));
-        let plan = GpuPlan::new(plan, &self.partition).map_err(told)?;
+        let reported = |error| device.lost.reported(error, &device.name, || format!("a new plan of {count} steps"));
+        let plan = GpuPlan::new(plan, &self.partition).map_err(reported)?;
         self.folded.replace(|tensor| self.stored(tensor));
         Ok(Arc::new(plan))
     }

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// The number of streams whose flights are kept. If there are more, an idle flight is reused for another stream.
-const MOST_FLIGHTS: usize = 8;
+const MAX_FLIGHTS: usize = 8;
 
 /// A plan whose code and constants are on the device.
 pub(super) struct GpuPlan {
@@ -143,7 +143,7 @@ impl GpuPlan {
         }
         // A flight without other references has no run in flight.
         let is_idle = |flight: &Arc<Flight>| Arc::strong_count(flight) == 1;
-        if flights.len() >= MOST_FLIGHTS
+        if flights.len() >= MAX_FLIGHTS
             && let Some((known, idle)) = flights.iter_mut().find(|(_, flight)| is_idle(flight))
         {
             *known = name;
@@ -178,7 +178,8 @@ impl Prepared for GpuPlan {
         let device = &self.partition.device;
         device.lost.check()?;
         // SAFETY: guaranteed by the caller.
-        unsafe { run::run(&self, &run, order) }.map_err(|error| device.lost.told(error, &device.name, || self.span()))
+        unsafe { run::run(&self, &run, order) }
+            .map_err(|error| device.lost.reported(error, &device.name, || self.span()))
     }
 }
 
@@ -188,7 +189,7 @@ impl PartitionState {
     pub fn forced(&self, way: Candidate) -> Self {
         let (graph, device) = (self.graph.clone(), self.device.clone());
         let settings = GpuSettings { tuned: None, progress: None, ..self.settings.clone() };
-        Self { graph, weights: Weights::default(), told: None, settings, forced: Some(way), device }
+        Self { graph, weights: Weights::default(), warned: None, settings, forced: Some(way), device }
     }
 
     /// A node's label as shown in errors.
@@ -200,10 +201,10 @@ impl PartitionState {
 /// Logs one line for each primitive without a kernel here, with the first node of the partition that needs it.
 fn warn_of_host_steps(plan: &Plan, tasks: &[Task], partition: &PartitionState) {
     for (step, task) in plan.steps.iter().zip(tasks) {
-        let (Task::Host { why }, Some(told)) = (task, &partition.told) else { continue };
+        let (Task::Host { why }, Some(warned)) = (task, &partition.warned) else { continue };
         let prim = step.prim.name();
-        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.insert((prim, why.clone())) {
+        let mut warned = warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.insert((prim, why.clone())) {
             let (node, device) = (partition.label(step.node), &partition.device.name);
             tracing::warn!(target: "amdgpu_ep::compile", "{node}: {prim} runs on the host, not on {device}: {why}");
         }

@@ -45,7 +45,7 @@ impl FromStr for ReplayMode {
 /// Runs of a plan before it is recorded: the first one loads code, and shapes that occur only once never get further.
 const PLAIN_RUNS: usize = 2;
 /// Graphs kept for a plan, for callers that alternate between buffers.
-const MOST_GRAPHS: usize = 4;
+const MAX_GRAPHS: usize = 4;
 /// Runs with new addresses after which a plan stops recording, unless as many had known addresses.
 const PATIENCE: usize = 8;
 
@@ -60,10 +60,10 @@ struct State {
     new: usize,
     gave_up: bool,
     /// Most recent last.
-    graphs: Vec<Kept>,
+    graphs: Vec<RecordedGraph>,
 }
 
-struct Kept {
+struct RecordedGraph {
     bases: Bases,
     exec: GraphExec,
     /// Recorded after the last launch: a graph must not be changed while it runs.
@@ -87,7 +87,7 @@ impl Replays {
         if mode == ReplayMode::Off || state.gave_up || state.runs <= PLAIN_RUNS {
             return Ok(false);
         }
-        if let Some(at) = state.graphs.iter().position(|kept| kept.bases == arguments.bases) {
+        if let Some(at) = state.graphs.iter().position(|graph| graph.bases == arguments.bases) {
             state.known += 1;
             state.graphs[at..].rotate_left(1);
         } else {
@@ -102,8 +102,8 @@ impl Replays {
                 return Ok(false);
             }
         }
-        let Some(kept) = state.graphs.last_mut() else { return Ok(false) };
-        match kept.exec.launch(stream) {
+        let Some(graph) = state.graphs.last_mut() else { return Ok(false) };
+        match graph.exec.launch(stream) {
             Err(error) if !error.is_device_lost() => {
                 state.give_up("launched", &error.into(), device);
                 Ok(false)
@@ -112,7 +112,7 @@ impl Replays {
                 launched?;
                 // Under the lock: the graph must not look idle before this.
                 end.record(stream)?;
-                kept.launched = end.clone();
+                graph.launched = end.clone();
                 Ok(true)
             }
         }
@@ -124,12 +124,12 @@ impl State {
     /// first plan of a device: if a driver does not support graphs, every plan would log the same.
     fn give_up(&mut self, refused: &str, error: &ExecError, device: &Shared) {
         self.gave_up = true;
-        for kept in self.graphs.drain(..) {
+        for graph in self.graphs.drain(..) {
             // A graph must not be destroyed while it runs. Errors in it are reported by the wait for its run.
-            let _ = kept.launched.synchronize();
+            let _ = graph.launched.synchronize();
         }
         tracing::debug!(target: "amdgpu_ep::run", "a plan cannot be {refused} as a graph and is launched step by step: {error}");
-        device.told_of_graphs.call_once(|| {
+        device.warned_of_graphs.call_once(|| {
             let name = &device.name;
             tracing::warn!(
                 target: "amdgpu_ep::run",
@@ -158,16 +158,16 @@ impl State {
         recorded::end(address);
         device.give_back(stream);
         let graph = graph?;
-        let oldest = (self.graphs.len() >= MOST_GRAPHS).then(|| self.graphs.remove(0));
+        let oldest = (self.graphs.len() >= MAX_GRAPHS).then(|| self.graphs.remove(0));
         if let Some(oldest) = oldest {
             oldest.launched.synchronize()?;
             if oldest.exec.update(&graph)? == UpdateResult::Updated {
-                self.graphs.push(Kept { bases: arguments.bases.clone(), ..oldest });
+                self.graphs.push(RecordedGraph { bases: arguments.bases.clone(), ..oldest });
                 return Ok(());
             }
         }
         let (exec, launched) = (graph.instantiate()?, end.clone());
-        self.graphs.push(Kept { bases: arguments.bases.clone(), exec, launched });
+        self.graphs.push(RecordedGraph { bases: arguments.bases.clone(), exec, launched });
         Ok(())
     }
 }

@@ -368,7 +368,7 @@ impl<'a> Watch<'a> {
         let shared = &plan.partition.device;
         let since = |since: &hip::Event, event: &hip::Event| {
             event.elapsed_ms(since).map(duration).unwrap_or_else(|error| {
-                shared.told_of_times.call_once(|| {
+                shared.warned_of_times.call_once(|| {
                     tracing::warn!(target: "amdgpu_ep::run", "could not time the steps on {}: {error}", shared.name);
                 });
                 Duration::ZERO

@@ -7,11 +7,11 @@ use std::{
 };
 
 use graph::{Declined, Step};
-use kernels::{Kernel, Launch, Work};
+use kernels::{Kernel, Launch, Launches};
 
 use super::{
     GpuSettings, PartitionState, Shared,
-    blas::{Product, Wish},
+    blas::{BlasRequest, Product},
     candidate::Candidate,
     code::Outcome,
     tuned::Entry,
@@ -89,7 +89,7 @@ enum Choice {
     Nothing,
     Dnn(DnnStep),
     Blas(Box<Blas>),
-    Kernels(Work, Option<String>),
+    Kernels(Launches, Option<String>),
     Host(String),
 }
 
@@ -98,7 +98,7 @@ struct Blas {
     /// The launch that unpacks its weights, and where these end in scratch memory.
     before: Option<(Launch, usize)>,
     product: Product,
-    behind: Option<Work>,
+    behind: Option<Launches>,
 }
 
 impl Blas {
@@ -206,7 +206,7 @@ fn worth_blas(step: &Step, settings: &GpuSettings, device: &Shared) -> Option<Re
     if let Err(declined) = policy::check_blas(step) {
         return Some(Err(declined));
     }
-    offered(step, Wish { tf32: settings.tf32, rank: None }, device)
+    offered(step, BlasRequest { tf32: settings.tf32, rank: None }, device)
 }
 
 /// The backend that runs a step without tuning results.
@@ -235,19 +235,19 @@ fn usual_choice(step: &Step, settings: &GpuSettings, device: &Shared) -> Choice 
 }
 
 /// A step on BLASLt; `None` if it is not a product.
-fn offered(step: &Step, wish: Wish, device: &Shared) -> Option<Result<Choice, Declined>> {
+fn offered(step: &Step, request: BlasRequest, device: &Shared) -> Option<Result<Choice, Declined>> {
     let arch = &device.code.arch;
     let Some(unpacked) = kernels::unpacked(step, arch, 0) else {
-        return Some(device.blas.offer(step, wish)?.and_then(|product| with_launches(None, product, device)));
+        return Some(device.blas.offer(step, request)?.and_then(|product| with_launches(None, product, device)));
     };
-    let first = match device.blas.offer(&unpacked.step, wish)? {
+    let first = match device.blas.offer(&unpacked.step, request)? {
         Ok(product) => product,
         Err(declined) => return Some(Err(declined)),
     };
     // The weights are placed after the memory that the library and the epilogue use.
     let unpacked = kernels::unpacked(step, arch, first.scratch_bytes())?;
     let before = Some((unpacked.launch, unpacked.end));
-    Some(device.blas.offer(&unpacked.step, wish)?.and_then(|product| with_launches(before, product, device)))
+    Some(device.blas.offer(&unpacked.step, request)?.and_then(|product| with_launches(before, product, device)))
 }
 
 /// A product, with its launches before and the map after it, if any.
@@ -268,7 +268,7 @@ fn choice_of(step: &Step, candidate: Candidate, settings: &GpuSettings, device: 
             Ok(Choice::Kernels(work, None))
         }
         Candidate::BlasLt(rank) => {
-            let choice = offered(step, Wish { tf32: settings.tf32, rank: Some(rank) }, device);
+            let choice = offered(step, BlasRequest { tf32: settings.tf32, rank: Some(rank) }, device);
             choice.ok_or_else(|| Declined::new("it is not a product"))?
         }
         Candidate::HipDnn(rank) => {

@@ -63,7 +63,7 @@ pub(super) fn plan(steps: &[Step], partition: &PartitionState) {
 /// The fastest candidate; `None` if there is only one, or none can be measured.
 fn best(step: &Step, partition: &PartitionState) -> Option<Entry> {
     let (settings, device) = (&partition.settings, &*partition.device);
-    if device.told_of_times.is_completed() {
+    if device.warned_of_times.is_completed() {
         return None;
     }
     let usual = task::usual(step, settings, device)?;
@@ -72,11 +72,11 @@ fn best(step: &Step, partition: &PartitionState) -> Option<Entry> {
     if candidates.is_empty() {
         return None;
     }
-    let operands = Operands::new(step, device).map_err(told).ok()?;
-    let usual_micros = operands.time(usual, partition).map_err(told).ok()?;
+    let operands = Operands::new(step, device).map_err(log_unmeasured).ok()?;
+    let usual_micros = operands.time(usual, partition).map_err(log_unmeasured).ok()?;
     let mut entry = Entry { candidate: usual, micros: usual_micros, usual_micros, tried: 1 };
     for candidate in candidates {
-        let Ok(micros) = operands.time(candidate, partition).map_err(told) else { continue };
+        let Ok(micros) = operands.time(candidate, partition).map_err(log_unmeasured) else { continue };
         entry.tried += 1;
         if micros < entry.micros && micros < usual_micros * WORTH {
             (entry.candidate, entry.micros) = (candidate, micros);
@@ -85,7 +85,7 @@ fn best(step: &Step, partition: &PartitionState) -> Option<Entry> {
     Some(entry)
 }
 
-fn told(error: ExecError) {
+fn log_unmeasured(error: ExecError) {
     tracing::debug!(target: "amdgpu_ep::compile", "could not measure an implementation of a step: {error}");
 }
 
@@ -151,7 +151,7 @@ impl Operands {
                 Ok(()) | Err(ExecError::Fault { .. }) => {}
                 Err(error) => return Err(error),
             }
-            if partition.device.told_of_times.is_completed() {
+            if partition.device.warned_of_times.is_completed() {
                 return Err(untimed());
             }
             if turn >= WARM_UPS && start.elapsed() > LIMIT {

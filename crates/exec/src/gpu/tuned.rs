@@ -21,7 +21,7 @@ use super::candidate::Candidate;
 use crate::{TunedStep, dnn};
 
 /// Steps kept for a device; the oldest are dropped first. A line has about 60 bytes.
-const MOST_STEPS: usize = 20_000;
+const MAX_STEPS: usize = 20_000;
 
 /// Which measurements a session uses and makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl Entries {
     }
 
     fn text(&self, head: &str) -> String {
-        let newest = &self.order[self.order.len().saturating_sub(MOST_STEPS)..];
+        let newest = &self.order[self.order.len().saturating_sub(MAX_STEPS)..];
         let lines = newest.iter().filter_map(|digest| Some(self.by_digest.get(digest)?.line(digest)));
         format!("{head}\n{}", lines.collect::<String>())
     }
@@ -329,10 +329,10 @@ mod tests {
     #[test]
     fn the_oldest_steps_go_first() {
         let mut entries = Entries::default();
-        (0..MOST_STEPS + 2).for_each(|number| entries.insert(number.to_string(), entry(0)));
+        (0..MAX_STEPS + 2).for_each(|number| entries.insert(number.to_string(), entry(0)));
         entries.insert("2".into(), entry(1));
         let text = entries.text("head");
-        assert_eq!(text.lines().count(), 1 + MOST_STEPS);
+        assert_eq!(text.lines().count(), 1 + MAX_STEPS);
         assert!(text.lines().nth(1).unwrap().starts_with("3\t") && text.ends_with("4\n"));
         assert!(text.lines().last().unwrap().starts_with("2\tblaslt-1\t"));
     }

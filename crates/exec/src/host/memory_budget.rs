@@ -19,12 +19,12 @@ pub(crate) const WALKED: usize = 4;
 
 /// The memory of the host device.
 #[derive(Default)]
-pub(super) struct Room {
+pub(super) struct HostMemory {
     /// The driver that reports the size (`AMDGPU_EP_HOST_MEMORY`), if there is one.
     device: OnceLock<Option<hip::Device>>,
 }
 
-impl Room {
+impl HostMemory {
     /// How much a plan may take right now.
     pub fn budget(&self) -> Budget {
         let device = self.device.get_or_init(|| {

@@ -1,7 +1,7 @@
 //! Plans in which hipDNN runs some of the steps.
 //!
-//! The steps between two hipDNN steps form one piece of our own work. On an idle stream, or without a stream, the
-//! calling thread runs the pieces and waits for hipDNN. On a busy stream, and in a recording, the pieces are host
+//! The steps between two hipDNN steps form one group of our own work. On an idle stream, or without a stream, the
+//! calling thread runs the groups and waits for hipDNN. On a busy stream, and in a recording, the groups are host
 //! functions of the driver, queued between hipDNN's work. If hipDNN accepted a step but then fails to run it, our own
 //! code runs it from then on.
 use std::{
@@ -106,29 +106,29 @@ impl MixedPlan {
         }
     }
 
-    /// Splits a run on these addresses into pieces.
-    fn pieces(&self, bound: Bound<'_>) -> Vec<Piece<'_>> {
-        let mut pieces = Vec::new();
+    /// Splits a run on these addresses into groups.
+    fn groups(&self, bound: Bound<'_>) -> Vec<StepGroup<'_>> {
+        let mut groups = Vec::new();
         let mut own = 0..0;
         for (at, answer) in self.answers.iter().enumerate() {
             match answer {
                 Some(Ok(taken))
                     if taken.failure.get().is_none() && taken.step.accepts(|buffer| bound.address(buffer)) =>
                 {
-                    pieces.extend((!own.is_empty()).then(|| Piece::Own(own.clone())));
-                    pieces.push(Piece::Dnn(at, taken));
+                    groups.extend((!own.is_empty()).then(|| StepGroup::Own(own.clone())));
+                    groups.push(StepGroup::Dnn(at, taken));
                     own = at + 1..at + 1;
                 }
                 _ => own.end = at + 1,
             }
         }
-        pieces.extend((!own.is_empty()).then_some(Piece::Own(own)));
-        pieces
+        groups.extend((!own.is_empty()).then_some(StepGroup::Own(own)));
+        groups
     }
 }
 
 /// Steps that are run together.
-enum Piece<'a> {
+enum StepGroup<'a> {
     /// By our own code.
     Own(Range<usize>),
     /// By hipDNN, with the step's number.
@@ -183,14 +183,14 @@ unsafe fn run_now(
         let arena = state.arena(plan.plan.arena_bytes)?;
         let workspace = state.workspace(mixed.workspace_bytes)?;
         let bound = Bound { plan: &plan.plan, inputs: run.inputs, outputs: run.outputs, arena };
-        for piece in mixed.pieces(bound) {
-            match piece {
-                Piece::Own(steps) => {
+        for group in mixed.groups(bound) {
+            match group {
+                StepGroup::Own(steps) => {
                     let graph = &plan.shared.graph;
                     // SAFETY: guaranteed by the caller; hipDNN's work before these steps has been waited for.
                     unsafe { execute_part(graph, bound, steps, &mut state, run.parallel, observer) }?;
                 }
-                Piece::Dnn(at, taken) => {
+                StepGroup::Dnn(at, taken) => {
                     let start = observer.is_some().then(Instant::now);
                     // SAFETY: the planner keeps live buffers disjoint; the caller guarantees inputs and outputs until
                     // this call returns, and the stream is synchronised before that.
@@ -216,7 +216,7 @@ unsafe fn run_now(
     done
 }
 
-/// A run whose pieces are executed later, one after the other, by the driver.
+/// A run whose groups are executed later, one after the other, by the driver.
 struct Later {
     plan: Arc<HostPlan>,
     addresses: Addresses,
@@ -225,7 +225,7 @@ struct Later {
     progress: Mutex<Progress>,
 }
 
-/// The addresses of the run's memory, available without locking the state, which a piece may be using.
+/// The addresses of the run's memory, available without locking the state, which a group may be using.
 #[derive(Clone, Copy)]
 struct Memory {
     arena: *mut u8,
@@ -323,20 +323,20 @@ unsafe fn queue(
     let later = Later::new(plan, mixed, run)?;
     let ticket = ledger.enter();
     let enqueue = || {
-        for piece in mixed.pieces(later.bound()) {
+        for group in mixed.groups(later.bound()) {
             let later = later.clone();
-            match piece {
-                Piece::Own(steps) => {
+            match group {
+                StepGroup::Own(steps) => {
                     // SAFETY: the caller guarantees the addresses until the stream has passed this point, and the steps
                     // before these are done by then.
                     device.launch_host_fn(stream, move || unsafe { later.own(steps) })?;
                 }
-                Piece::Dnn(at, taken) => {
+                StepGroup::Dnn(at, taken) => {
                     let before = later.clone();
                     if later.observer.is_some() {
                         device.launch_host_fn(stream, move || before.start())?;
                     }
-                    // SAFETY: the caller guarantees the addresses; the run's memory lives until its last piece is done.
+                    // SAFETY: the caller guarantees the addresses; the run's memory lives until its last group is done.
                     if let Err(error) = unsafe { later.execute(taken, stream) } {
                         taken.fail(&plan.label(at), &error);
                         // SAFETY: as for our own steps.
@@ -376,14 +376,14 @@ unsafe fn queue(
 unsafe fn record(plan: &Arc<HostPlan>, mixed: &MixedPlan, run: &Run<'_>, capture: &Capture) -> Result<(), ExecError> {
     let unobserved = Run { observer: None, ..*run };
     let later = Later::new(plan, mixed, &unobserved)?;
-    for piece in mixed.pieces(later.bound()) {
+    for group in mixed.groups(later.bound()) {
         let later = later.clone();
-        match piece {
+        match group {
             // SAFETY: the caller guarantees the addresses until the capture is dropped; replays keep the order.
-            Piece::Own(steps) => capture.record(move |_| unsafe { later.own(steps.clone()) })?,
-            // SAFETY: the caller guarantees the addresses, and the last piece keeps the run's memory alive with the
+            StepGroup::Own(steps) => capture.record(move |_| unsafe { later.own(steps.clone()) })?,
+            // SAFETY: the caller guarantees the addresses, and the last group keeps the run's memory alive with the
             // capture.
-            Piece::Dnn(at, taken) => match unsafe { later.execute(taken, capture.stream()) } {
+            StepGroup::Dnn(at, taken) => match unsafe { later.execute(taken, capture.stream()) } {
                 Ok(()) => {}
                 Err(error) => {
                     taken.fail(&plan.label(at), &error);

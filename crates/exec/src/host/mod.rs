@@ -1,7 +1,7 @@
 //! The host device: RAM and the CPU.
 mod folded;
+mod memory_budget;
 mod mixed;
-mod room;
 mod run;
 
 use std::{
@@ -21,9 +21,9 @@ use crate::{
     dnn::Offering,
 };
 pub(crate) use folded::Folded;
+use memory_budget::HostMemory;
+pub(crate) use memory_budget::WALKED;
 use mixed::{Mixed, MixedPlan};
-use room::Room;
-pub(crate) use room::WALKED;
 use run::{RunState, execute};
 
 pub use run::{run_once, run_partition};
@@ -35,7 +35,7 @@ pub use run::{run_once, run_partition};
 #[derive(Clone, Default)]
 pub struct HostDevice {
     pool: Arc<Pool>,
-    room: Arc<Room>,
+    memory: Arc<HostMemory>,
     mixed: Option<Arc<Mixed>>,
 }
 
@@ -49,7 +49,7 @@ impl HostDevice {
     #[must_use]
     pub fn with_dnn(&self, offering: Offering) -> Self {
         let mixed = Some(Arc::new(Mixed::new(offering)));
-        Self { pool: self.pool.clone(), room: self.room.clone(), mixed }
+        Self { pool: self.pool.clone(), memory: self.memory.clone(), mixed }
     }
 }
 
@@ -69,17 +69,17 @@ impl Device for HostDevice {
     }
 
     fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {
-        let (pool, room, mixed) = (self.pool.clone(), self.room.clone(), self.mixed.clone());
+        let (pool, memory, mixed) = (self.pool.clone(), self.memory.clone(), self.mixed.clone());
         let graph = Arc::new(graph.without_constants());
         let shared = Arc::new(Shared { graph, idle: Mutex::default(), pool, mixed });
-        Ok(Box::new(HostProgram { folded: Folded::default(), room, shared }))
+        Ok(Box::new(HostProgram { folded: Folded::default(), memory, shared }))
     }
 }
 
 /// A partition on the host.
 struct HostProgram {
     folded: Folded,
-    room: Arc<Room>,
+    memory: Arc<HostMemory>,
     shared: Arc<Shared>,
 }
 
@@ -109,7 +109,7 @@ impl Loaded for HostProgram {
     }
 
     fn budget(&self) -> Budget {
-        self.room.budget()
+        self.memory.budget()
     }
 
     fn prepare(&self, plan: Plan) -> Result<Arc<dyn Prepared>, ExecError> {

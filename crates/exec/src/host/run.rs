@@ -155,7 +155,7 @@ pub(super) unsafe fn execute_part(
 
 /// Runs a plan without inputs and returns its outputs; `None` if a step fails, which the run itself will then report.
 pub(super) fn run_prologue(graph: &Graph, plan: &Plan) -> Option<Vec<Tensor>> {
-    let mut made = Made::new(plan);
+    let mut made = OutputMemory::new(plan);
     let outputs = made.addresses();
     // Threads start only if the work is large enough, and end here: all weights of a model may need a new layout.
     let pool = Pool::new();
@@ -186,7 +186,7 @@ pub fn run_partition(partition: &CompiledPartition, inputs: &[Tensor]) -> Result
         })
         .collect();
     let prepared = partition.plan(&given)?;
-    let mut made = Made::new(prepared.plan());
+    let mut made = OutputMemory::new(prepared.plan());
     let (sources, outputs) =
         (inputs.iter().map(|tensor| tensor.bytes().as_ptr()).collect::<Vec<_>>(), made.addresses());
     let run = Run { inputs: &sources, outputs: &outputs, parallel: &Serial, observer: None };
@@ -196,9 +196,9 @@ pub fn run_partition(partition: &CompiledPartition, inputs: &[Tensor]) -> Result
 }
 
 /// Fresh memory for the outputs of a plan.
-struct Made(Vec<Vec<Line>>);
+struct OutputMemory(Vec<Vec<Line>>);
 
-impl Made {
+impl OutputMemory {
     fn new(plan: &Plan) -> Self {
         let lines = |output| vec![Line([0xA5; 64]); output_bytes(output).div_ceil(64).max(1)];
         Self(plan.outputs.iter().map(lines).collect())

@@ -264,17 +264,17 @@ fn an_index_out_of_range_ends_the_run_with_a_sentence() {
     for (op_type, index) in [("Gather", 3.0), ("Gather", -4.0), ("GatherElements", 3.0), ("GatherND", -4.0)] {
         let list = tensor(DType::I64, &[1, 1], &[index]);
         let error = Case::new(op_type, 13, vec![input.clone(), list], &[DType::F32]).run().unwrap_err();
-        is_told(&error, index);
+        assert_reports(&error, index);
     }
     for (op_type, update) in [("ScatterElements", &[1, 1][..]), ("ScatterND", &[1, 2])] {
         let (list, updates) = (tensor(DType::I64, &[1, 1], &[3.0]), data(DType::F32, update, 2));
         let error = Case::new(op_type, 18, vec![input.clone(), list, updates], &[DType::F32]).run().unwrap_err();
-        is_told(&error, 3.0);
+        assert_reports(&error, 3.0);
     }
 }
 
 /// A kernel reports that an index is wrong, but not which one.
-fn is_told(error: &str, index: f64) {
+fn assert_reports(error: &str, index: f64) {
     let whole = format!("index {index} is out of range for an axis of 3 elements");
     let wanted = if crate::common::device::is_host() { whole.as_str() } else { "an index is out of range" };
     assert!(error.contains(wanted), "{error}");

@@ -9,7 +9,7 @@ use graph::{
 };
 
 use crate::{
-    Arch, Args, Kernel, Launch, Work,
+    Arch, Args, Kernel, Launch, Launches,
     layout::{Layout, grid_x},
     walk::reciprocal,
 };
@@ -24,13 +24,13 @@ const SHORT: usize = 16;
 /// Threads of a block.
 const THREADS: u32 = 256;
 
-pub(crate) fn work(map: &Map, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn work(map: &Map, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let views: Vec<&View> = step.inputs.iter().collect();
     elementwise(&map.expr, &views, &step.outputs[0], arch)
 }
 
 /// The launches that compute `y` from the inputs, which are the step's first ones.
-pub(crate) fn elementwise(expr: &Expr, inputs: &[&View], y: &View, arch: &Arch) -> Result<Work, Declined> {
+pub(crate) fn elementwise(expr: &Expr, inputs: &[&View], y: &View, arch: &Arch) -> Result<Launches, Declined> {
     let mut parts = Vec::new();
     let mut inputs: Vec<View> = inputs.iter().map(|&view| view.clone()).collect();
     let mut y = y.clone();
@@ -48,7 +48,7 @@ pub(crate) fn elementwise(expr: &Expr, inputs: &[&View], y: &View, arch: &Arch) 
     let start = vec![0; y.shape.len()];
     split(Part { inputs, y, start }, &mut parts);
     let launches = parts.iter().map(|part| launch(expr, part, arch)).collect::<Result<_, _>>()?;
-    Ok(Work { launches, scratch_bytes: 0 })
+    Ok(Launches { launches, scratch_bytes: 0 })
 }
 
 /// The input that an expression copies unchanged.
