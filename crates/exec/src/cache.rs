@@ -1,6 +1,9 @@
 //! A small least-recently-used cache.
 
 /// Keeps the `capacity` most recently used entries. Lookups are linear: a session sees few shapes at a time.
+///
+/// A lookup takes a predicate, so that a run finds its plan by borrowed shapes and values, without building a key. The
+/// usual crates need a key that can be hashed.
 pub struct Lru<K, V> {
     capacity: usize,
     /// Most recent last.
