@@ -65,3 +65,8 @@ pub use runtime::{Library, Runtime};
 pub use session::Session;
 pub use tensor::{HostTensor, Tensor};
 pub use value::Value;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
