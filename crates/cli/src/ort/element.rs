@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use ort_client::Element;
 
 /// What this command does with elements.
-pub trait Numeric: Sized {
+pub trait Numeric: Copy {
     /// The type with this numpy code, such as `f4`.
     fn from_numpy(code: &str) -> Option<Self>;
     /// Numpy's code; empty for bfloat16, which numpy lacks.
