@@ -100,8 +100,8 @@ impl Offering {
         &self.device
     }
 
-    /// Offers a step. Returns `None` if hipDNN does not support this operation, or a reason if hipDNN can't run this step, it is
-    /// not worthwhile, or there is no library.
+    /// Offers a step. Returns `None` if hipDNN does not support this operation, or a reason if hipDNN can't run this
+    /// step, it is not worthwhile, or there is no library.
     pub fn offer(&self, step: &Step) -> Option<Result<DnnStep, Declined>> {
         operations::is_known(&step.prim).then(|| {
             self.offers.check(step)?;
