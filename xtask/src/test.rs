@@ -258,7 +258,7 @@ fn steps() -> Vec<Step> {
         })
         .free(),
     );
-    steps.push(Step::new("package", "SDK crates as packages for crates.io", 10, package::step));
+    steps.push(Step::new("package", "SDK crates as packages for crates.io", 30, package::step));
     steps.push(Step::new("api", "public API of the SDK crates against docs/api", 40, |context| {
         api::run(context.workspace, api::Lists::Check)
     }));
