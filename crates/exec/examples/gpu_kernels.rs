@@ -12,7 +12,7 @@ use exec::{Device as _, Ledger, Loaded, Order, Prepared, Run, RunBy, Serial, gpu
 use graph::{
     DType, Graph, Plan, Prim, Scalar, Step, View,
     expr::{Binary, Expr, Unary},
-    plan::{OutputSpec, Place},
+    plan::{BufferPlace, OutputSpec},
     prim::{BufferId, Cumulative, Map, Norm, Pool, PoolKind, Reduce, ReduceKind, Softmax},
     shape,
 };
@@ -273,7 +273,7 @@ fn prepare(gpu: &GpuDevice, step: Step) -> Result<Arc<dyn Prepared>, Box<dyn Err
     let values = step.inputs.iter().enumerate();
     let inputs = values.map(|(at, view)| graph.add_value(format!("x{at}"), view.dtype, None)).collect();
     graph.set_inputs(inputs);
-    let places = (0..step.inputs.len()).map(Place::Input).chain([Place::Output(0)]).collect();
+    let places = (0..step.inputs.len()).map(BufferPlace::Input).chain([BufferPlace::Output(0)]).collect();
     let output = &step.outputs[0];
     let outputs = vec![OutputSpec { dtype: output.dtype, shape: output.shape.clone() }];
     let plan = Plan { steps: vec![step], places, constants: Vec::new(), outputs, arena_bytes: 0, live_bytes: 0 };

@@ -11,7 +11,7 @@ use exec::{Device as _, Ledger, Loaded, Order, Prepared, Run, RunBy, Serial, gpu
 use graph::{
     DType, Graph, Plan, Prim, Scalar, Step, Tensor, View,
     expr::Expr,
-    plan::{OutputSpec, Place},
+    plan::{BufferPlace, OutputSpec},
     prim::{Attention, BufferId, Conv, ProductKind},
     shape,
 };
@@ -187,7 +187,7 @@ impl Bench {
         let values = step.inputs.iter().enumerate();
         let ids = values.map(|(at, view)| graph.add_value(format!("x{at}"), view.dtype, None)).collect();
         graph.set_inputs(ids);
-        let places = (0..step.inputs.len()).map(Place::Input).chain([Place::Output(0)]).collect();
+        let places = (0..step.inputs.len()).map(BufferPlace::Input).chain([BufferPlace::Output(0)]).collect();
         let output = &step.outputs[0];
         let outputs = vec![OutputSpec { dtype: output.dtype, shape: output.shape.clone() }];
         let steps = vec![step.clone()];

@@ -13,7 +13,7 @@ use exec::{
     CompiledPartition, Input, Serial,
     host::{HostDevice, run_partition},
 };
-use graph::{DType, Graph, Plan, Step, Tensor, ValueId, View, ops::Attribute, plan::Place};
+use graph::{DType, Graph, Plan, Step, Tensor, ValueId, View, ops::Attribute, plan::BufferPlace};
 use host_ops::{Context, Scratch};
 use proptest::prelude::*;
 
@@ -62,10 +62,10 @@ impl Memory {
     /// Where a view's buffer starts; `None` for constants, which are stored elsewhere.
     fn start(&self, plan: &Plan, view: &View) -> Option<usize> {
         match plan.place(view) {
-            Place::Input(number) => Some(self.inputs[*number]),
-            Place::Output(number) => Some(self.outputs[*number]),
-            Place::Arena(offset) => Some(self.arena + offset),
-            Place::Constant(_) | Place::Unused => None,
+            BufferPlace::Input(number) => Some(self.inputs[*number]),
+            BufferPlace::Output(number) => Some(self.outputs[*number]),
+            BufferPlace::Arena(offset) => Some(self.arena + offset),
+            BufferPlace::Constant(_) | BufferPlace::Unused => None,
         }
     }
 
@@ -93,11 +93,11 @@ fn run_guarded(plan: &Plan, given: &[Tensor]) -> Vec<Vec<u8>> {
         let base = memory.lines.as_mut_ptr().cast::<u8>();
         let starts = (&memory.inputs, &memory.outputs, memory.arena);
         let address = |buffer: graph::prim::BufferId| match &plan.places[buffer.0 as usize] {
-            Place::Input(number) => base.wrapping_add(starts.0[*number]),
-            Place::Output(number) => base.wrapping_add(starts.1[*number]),
-            Place::Arena(offset) => base.wrapping_add(starts.2 + offset),
-            Place::Constant(number) => plan.constants[*number].bytes().as_ptr().cast_mut(),
-            Place::Unused => std::ptr::null_mut(),
+            BufferPlace::Input(number) => base.wrapping_add(starts.0[*number]),
+            BufferPlace::Output(number) => base.wrapping_add(starts.1[*number]),
+            BufferPlace::Arena(offset) => base.wrapping_add(starts.2 + offset),
+            BufferPlace::Constant(number) => plan.constants[*number].bytes().as_ptr().cast_mut(),
+            BufferPlace::Unused => std::ptr::null_mut(),
         };
         let mut cx = Context { parallel: &Serial, scratch: &mut scratch };
         // SAFETY: every block is as large as the plan says, aligned, and not used by anything else.

@@ -89,7 +89,7 @@ impl Memory {
     pub fn lent(lender: Lender) -> Option<Self> {
         let bytes = (*lender).as_ref();
         let len = bytes.len();
-        bytes.as_ptr().addr().is_multiple_of(ALIGNMENT).then(|| Self::new(Block::new(Place::Lent(lender), len)))
+        bytes.as_ptr().addr().is_multiple_of(ALIGNMENT).then(|| Self::new(Block::new(Backing::Lent(lender), len)))
     }
 
     fn new(block: Block) -> Self {
@@ -99,7 +99,7 @@ impl Memory {
     /// A copy of the bytes with the same id, if they are borrowed.
     pub fn own(&self) -> Option<Self> {
         let State::Here(block) = &self.state else { return None };
-        let Place::Lent(lender) = &block.place else { return None };
+        let Backing::Lent(lender) = &block.place else { return None };
         let copy = Block::filled(self.len, |copy| copy.copy_from_slice((**lender).as_ref()));
         Some(Self { id: self.id, len: self.len, state: State::Here(copy) })
     }
@@ -138,11 +138,11 @@ impl Memory {
 
 /// A piece of host memory, included in the counts.
 struct Block {
-    place: Place,
+    place: Backing,
     len: usize,
 }
 
-enum Place {
+enum Backing {
     /// Words, for the alignment.
     Words(Box<[u128]>),
     /// The bytes from `start` on, which is the start of a large page.
@@ -154,26 +154,26 @@ enum Place {
 }
 
 impl Block {
-    fn new(place: Place, len: usize) -> Self {
+    fn new(place: Backing, len: usize) -> Self {
         place.counter().add(len);
         Self { place, len }
     }
 
     /// Zeroed memory, then filled.
     fn filled(len: usize, fill: impl Fn(&mut [u8])) -> Self {
-        let place = Place::pages(len, &fill).unwrap_or_else(|| {
+        let place = Backing::pages(len, &fill).unwrap_or_else(|| {
             let mut words = vec![0u128; len.div_ceil(ALIGNMENT)];
             fill(&mut bytemuck::cast_slice_mut::<u128, u8>(&mut words)[..len]);
-            Place::Words(words.into())
+            Backing::Words(words.into())
         });
         Self::new(place, len)
     }
 
     fn bytes(&self) -> &[u8] {
         match &self.place {
-            Place::Words(words) => &bytemuck::cast_slice(words)[..self.len],
-            Place::Pages { map, start } => &map[*start..][..self.len],
-            Place::Lent(lender) => (**lender).as_ref(),
+            Backing::Words(words) => &bytemuck::cast_slice(words)[..self.len],
+            Backing::Pages { map, start } => &map[*start..][..self.len],
+            Backing::Lent(lender) => (**lender).as_ref(),
         }
     }
 }
@@ -184,7 +184,7 @@ impl Drop for Block {
     }
 }
 
-impl Place {
+impl Backing {
     fn counter(&self) -> &'static Counter {
         if matches!(self, Self::Lent(_)) { &LENT } else { &OWN }
     }
@@ -217,7 +217,7 @@ mod tests {
             assert_eq!(memory.bytes(), bytes);
             // The system may refuse the mapping.
             let State::Here(block) = &memory.state else { unreachable!() };
-            let wanted = if matches!(block.place, Place::Pages { .. }) { HUGE_PAGE } else { ALIGNMENT };
+            let wanted = if matches!(block.place, Backing::Pages { .. }) { HUGE_PAGE } else { ALIGNMENT };
             assert!(len == 0 || memory.bytes().as_ptr().addr().is_multiple_of(wanted), "{len}");
         }
     }

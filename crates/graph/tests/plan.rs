@@ -4,7 +4,7 @@ use graph::{
     DType, Graph, Node, Plan, Tensor,
     lower::InputSpec,
     ops::{self, Attributes, InputInfo, NodeInfo},
-    plan::Place,
+    plan::BufferPlace,
 };
 
 /// Adds a node by its ONNX name; all its values have the same type.
@@ -45,7 +45,7 @@ fn a_chain_of_elementwise_nodes_is_one_step_without_an_arena() {
     assert_eq!(plan.steps.len(), 1, "{:#?}", plan.steps);
     assert_eq!(plan.arena_bytes, 0);
     assert_eq!(plan.outputs[0].shape.as_slice(), [2, 3]);
-    assert_eq!(plan.place(&plan.steps[0].outputs[0]), &Place::Output(0));
+    assert_eq!(plan.place(&plan.steps[0].outputs[0]), &BufferPlace::Output(0));
 }
 
 #[test]

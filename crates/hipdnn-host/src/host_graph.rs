@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use graph::lower::InputSpec;
 use graph::pass::{self, Selection};
-use graph::plan::Place;
+use graph::plan::BufferPlace;
 use graph::prim::BufferId;
 use graph::{Plan, Shape};
 use hipdnn_abi::{Arguments, Descriptor};
@@ -162,11 +162,11 @@ impl HostGraph {
         let arena = arena.as_mut_ptr().cast::<u8>();
         let arena = arena.wrapping_add(arena.align_offset(ALIGNMENT));
         let place = |buffer: BufferId| match &self.plan.places[buffer.0 as usize] {
-            Place::Input(number) => addresses[*number],
-            Place::Output(number) => addresses[self.inputs + *number],
-            Place::Constant(number) => self.plan.constants[*number].bytes().as_ptr().cast_mut(),
-            Place::Arena(offset) => arena.wrapping_add(*offset),
-            Place::Unused => std::ptr::null_mut(),
+            BufferPlace::Input(number) => addresses[*number],
+            BufferPlace::Output(number) => addresses[self.inputs + *number],
+            BufferPlace::Constant(number) => self.plan.constants[*number].bytes().as_ptr().cast_mut(),
+            BufferPlace::Arena(offset) => arena.wrapping_add(*offset),
+            BufferPlace::Unused => std::ptr::null_mut(),
         };
         for step in &self.plan.steps {
             // SAFETY: the planner never overlaps live buffers and keeps views within them; the caller vouches for its

@@ -47,7 +47,7 @@ pub(crate) fn run(
     let bias = if prim.bias { operands.next() } else { None };
     let sinks = if prim.sinks == Sinks::Given { operands.next() } else { None };
     let indices = Indices::new(lengths, "cached_attention")?;
-    let work = Work { prim, q, k, v, bias, sinks, out, group };
+    let work = AttentionJob { prim, q, k, v, bias, sinks, out, group };
     // Rows of a block: the heads of a group, for as many tokens as fit.
     let tokens = (ROWS / group).clamp(1, rows);
     let blocks = rows.div_ceil(tokens);
@@ -109,7 +109,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-struct Work<'a> {
+struct AttentionJob<'a> {
     prim: &'a CachedAttention,
     q: Tensor<'a>,
     k: Tensor<'a>,
@@ -120,7 +120,7 @@ struct Work<'a> {
     group: usize,
 }
 
-impl Work<'_> {
+impl AttentionJob<'_> {
     /// The keys that a token sees.
     fn seen(&self, token: usize, before: usize) -> Range<usize> {
         let (rows, total) = (self.q.shape()[2], self.k.shape()[2]);

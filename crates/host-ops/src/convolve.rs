@@ -62,10 +62,11 @@ impl Job<'_> {
     {
         let rows = self.out.shape()[1] / self.groups;
         if let Some(epilogue) = &self.epilogue {
-            let region = |strides: &[isize]| Region::Image(Place::new(strides, image, &self.planes, lattice), rows);
+            let region =
+                |strides: &[isize]| Region::Image(ImageColumns::new(strides, image, &self.planes, lattice), rows);
             let mapped = Mapped::new(epilogue, region);
             if let Some((low, high)) = mapped.bounds() {
-                let place = Place::new(self.out.strides(), image, &self.planes, lattice);
+                let place = ImageColumns::new(self.out.strides(), image, &self.planes, lattice);
                 let start = Shared(self.out.as_ptr::<f32>());
                 return body(&|tile| {
                     let start = &start;
@@ -92,7 +93,7 @@ impl Job<'_> {
                 }
             });
         }
-        let place = Place::new(self.out.strides(), image, &self.planes, lattice);
+        let place = ImageColumns::new(self.out.strides(), image, &self.planes, lattice);
         let start = Shared(self.out.as_ptr::<O>());
         body(&|tile| {
             let start = &start;
@@ -268,7 +269,7 @@ unsafe impl<T> Sync for Shared<T> {}
 
 /// The columns of one image in a view of `[n, c, spatial…]`.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct ImageColumns {
     first: isize,
     channel: isize,
     strides: [isize; AXES],
@@ -282,7 +283,7 @@ pub(crate) struct Place {
     is_dense: bool,
 }
 
-impl Place {
+impl ImageColumns {
     pub(crate) fn new(strides: &[isize], image: usize, planes: &Planes, lattice: &Lattice) -> Self {
         let all = spatial(&strides[2..], 0);
         let offset: isize = (0..AXES).map(|axis| lattice.first[axis] as isize * all[axis]).sum();

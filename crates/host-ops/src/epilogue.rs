@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::{
     Tensor, TensorMut,
     affine::{Affine, Along, Segment, Single},
-    convolve::Place,
+    convolve::ImageColumns,
     map::Elementwise,
     matmul::Matrix,
     microkernel::Compute,
@@ -43,7 +43,7 @@ pub(crate) enum Region {
     /// A matrix for each product.
     Matrix(Matrix<()>),
     /// Images whose channels are rows; that many rows for each product.
-    Image(Place, usize),
+    Image(ImageColumns, usize),
 }
 
 impl Region {
@@ -89,14 +89,14 @@ impl Region {
 
 /// An epilogue that is ready to run.
 pub(crate) struct Mapped<'a> {
-    work: Work,
+    work: Evaluator,
     inputs: SmallVec<[(Tensor<'a>, Region); OPERANDS]>,
     output: (TensorMut<'a>, Region),
 }
 
 /// How the expression is computed. It is on the stack for each step, because a box would allocate in every run.
 #[allow(clippy::large_enum_variant)]
-enum Work {
+enum Evaluator {
     /// In the affine form, with operands in suitable layouts.
     Affine(Affine),
     /// Operation by operation.
@@ -136,15 +136,15 @@ impl<'a> Mapped<'a> {
         let affine = (output.1.step() == 1 && inputs.iter().all(suits)).then(|| Affine::new(expr, dtype, out.dtype()));
         let is_uniform = |operand: usize| inputs.get(operand).is_some_and(|(_, region)| region.step() == 0);
         let work = match affine.flatten() {
-            Some(affine) if affine.factor().is_none_or(is_uniform) => Work::Affine(affine),
-            _ => Work::Elementwise(Elementwise::new(expr, dtypes, out.dtype(), BLOCK)),
+            Some(affine) if affine.factor().is_none_or(is_uniform) => Evaluator::Affine(affine),
+            _ => Evaluator::Elementwise(Elementwise::new(expr, dtypes, out.dtype(), BLOCK)),
         };
         Self { work, inputs, output }
     }
 
     /// The f32 bounds, if the epilogue only clamps.
     pub(crate) fn bounds(&self) -> Option<(f32, f32)> {
-        if let Work::Affine(affine) = &self.work { affine.bounds() } else { None }
+        if let Evaluator::Affine(affine) = &self.work { affine.bounds() } else { None }
     }
 
     /// Stores a tile. `first` returns the factor and the summand of each row's elements, which give what the product
@@ -155,8 +155,8 @@ impl<'a> Mapped<'a> {
     pub(crate) unsafe fn store<C: Compute + Single>(&self, tile: &Tile<'_, C>, first: impl Fn(usize) -> (f32, C)) {
         let work = match &self.work {
             // SAFETY: guaranteed by the caller.
-            Work::Affine(affine) => return unsafe { self.store_affine(affine, tile, first) },
-            Work::Elementwise(work) => work,
+            Evaluator::Affine(affine) => return unsafe { self.store_affine(affine, tile, first) },
+            Evaluator::Elementwise(work) => work,
         };
         let columns = tile.columns.max(1);
         let step = (BLOCK / columns).max(1);

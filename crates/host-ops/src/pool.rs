@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use crate::{
     Context, OpError, Tensor, TensorMut,
     carve::{carve, piece},
-    convolve::{Lattice, Place, Shared, columns},
+    convolve::{ImageColumns, Lattice, Shared, columns},
     microkernel::Compute,
     operand::{Source, Target},
     planes::{AXES, Planes, Window, spatial},
@@ -268,7 +268,7 @@ where
                 gather(kind, values, plane, offsets);
             }
             finish_rows(kind, &planes, output, &mut values[..columns]);
-            let place = Place::new(out.strides(), image, &planes, &lattice);
+            let place = ImageColumns::new(out.strides(), image, &planes, &lattice);
             // SAFETY: as above, and each channel is stored once.
             unsafe { place.store(out.as_ptr::<T>(), channel, 0, &values[..columns], C::ZERO) };
         }

@@ -6,7 +6,7 @@
 use graph::{
     Plan, Prim, Step, View,
     expr::{Binary, Expr, Ref},
-    plan::{ALIGNMENT, Place},
+    plan::{ALIGNMENT, BufferPlace},
     prim::{BufferId, Conv, Map, MatMul, ProductKind},
     shape::{Strides, dense_strides},
 };
@@ -27,7 +27,7 @@ impl Offering {
                 Some(parts) => {
                     let mut end = behind;
                     for bytes in parts.bytes {
-                        plan.places.push(Place::Arena(end));
+                        plan.places.push(BufferPlace::Arena(end));
                         end = (end + bytes).next_multiple_of(ALIGNMENT);
                     }
                     plan.arena_bytes = plan.arena_bytes.max(end);

@@ -2,7 +2,7 @@
 //!
 //! All our kernels wait for that end themselves (`KERNEL` of `hip/prelude.h`). This takes less time than a launch that
 //! begins after the end: the blocks are already resident and have read their first constants.
-use graph::{Plan, plan::Place};
+use graph::{Plan, plan::BufferPlace};
 use kernels::{Arch, Pointer};
 
 use super::task::Task;
@@ -22,7 +22,8 @@ pub(super) fn mark(tasks: &mut [Task], plan: &Plan, arch: &Arch, driver: &hip::D
             Task::Nothing => {}
             Task::Kernels { launches, .. } => {
                 for ready in launches {
-                    let is_constant = |input: usize| matches!(plan.place(&step.inputs[input]), Place::Constant(_));
+                    let is_constant =
+                        |input: usize| matches!(plan.place(&step.inputs[input]), BufferPlace::Constant(_));
                     ready.is_early = is_behind_ours && reads_constants(ready.launch.args.ahead(), is_constant);
                     is_behind_ours = true;
                 }

@@ -67,7 +67,7 @@ impl Flight {
         });
         // All words are cleared: one fault is reported for all.
         faults
-            .fold(None, |faults, (_, node)| faults.or(Some(node)))
+            .fold(None, |first, (_, node)| first.or(Some(node)))
             .map_or(Ok(()), |node| Err(ExecError::Fault { node: node.clone() }))
     }
 }

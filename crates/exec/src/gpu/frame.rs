@@ -1,7 +1,7 @@
 //! The memory of one run.
 use graph::{
     Plan,
-    plan::{ALIGNMENT, Place},
+    plan::{ALIGNMENT, BufferPlace},
     prim::BufferId,
     shape,
 };
@@ -91,14 +91,14 @@ impl Buffers<'_> {
             return Origin::Base(self.block(), self.layout.scratch_at.cast_signed() + bytes);
         }
         match &self.plan.places[buffer.0 as usize] {
-            Place::Input(number) => Origin::Base(*number, bytes),
-            Place::Output(number) => Origin::Base(self.inputs + *number, bytes),
-            Place::Arena(offset) => Origin::Base(self.block(), offset.cast_signed() + bytes),
-            Place::Constant(number) => {
+            BufferPlace::Input(number) => Origin::Base(*number, bytes),
+            BufferPlace::Output(number) => Origin::Base(self.inputs + *number, bytes),
+            BufferPlace::Arena(offset) => Origin::Base(self.block(), offset.cast_signed() + bytes),
+            BufferPlace::Constant(number) => {
                 let start = self.constants[*number].as_ref().map_or(0, |resident| resident.address().addr());
                 Origin::Fixed(start.wrapping_add_signed(bytes))
             }
-            Place::Unused => Origin::Fixed(0),
+            BufferPlace::Unused => Origin::Fixed(0),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Runs a step on the host: copies its operands there and its results back.
 use std::ops::Range;
 
-use graph::{Plan, Step, View, plan::Place, prim::BufferId};
+use graph::{Plan, Step, View, plan::BufferPlace, prim::BufferId};
 use hip::{CopyKind, RawStream};
 use host_ops::{Context, Parallel, Scratch};
 
@@ -50,7 +50,7 @@ pub(super) unsafe fn run(
     // Buffers at the same address are the same buffer: a cache may be updated in place.
     let same = |a: BufferId, b: BufferId| a == b || address(a) == address(b);
     for view in step.inputs.iter().chain(&step.outputs) {
-        if matches!(plan.place(view), Place::Constant(_)) {
+        if matches!(plan.place(view), BufferPlace::Constant(_)) {
             continue;
         }
         let range = view_range(view);
@@ -78,7 +78,7 @@ pub(super) unsafe fn run(
         let copy = copies.iter().find(|copy| same(copy.buffer, buffer));
         copy.map(|copy| copy.words.as_ptr().cast::<u8>().cast_mut().wrapping_sub(copy.range.start)).unwrap_or_else(
             || match &plan.places[buffer.0 as usize] {
-                Place::Constant(number) => plan.constants[*number].bytes().as_ptr().cast_mut(),
+                BufferPlace::Constant(number) => plan.constants[*number].bytes().as_ptr().cast_mut(),
                 _ => std::ptr::null_mut(),
             },
         )

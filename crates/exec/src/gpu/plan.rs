@@ -4,7 +4,7 @@ use std::{
     time::Instant,
 };
 
-use graph::{Plan, plan::Place};
+use graph::{Plan, plan::BufferPlace};
 use hip::RawStream;
 use kernels::Pointer;
 
@@ -236,7 +236,7 @@ fn constants(plan: &mut Plan, tasks: &[Task], partition: &PartitionState) -> Res
             _ => &mut on_device,
         };
         for view in &step.inputs {
-            if let Place::Constant(number) = plan.place(view) {
+            if let BufferPlace::Constant(number) = plan.place(view) {
                 read[*number] = true;
             }
         }
@@ -260,7 +260,7 @@ fn constants(plan: &mut Plan, tasks: &[Task], partition: &PartitionState) -> Res
 fn input_bytes(plan: &Plan, inputs: usize) -> Vec<usize> {
     let mut bytes = vec![0; inputs];
     for view in plan.steps.iter().flat_map(|step| &step.inputs) {
-        if let Place::Input(number) = plan.place(view) {
+        if let BufferPlace::Input(number) = plan.place(view) {
             bytes[*number] = bytes[*number].max(view_range(view).end);
         }
     }

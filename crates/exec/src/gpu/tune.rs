@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use graph::{Plan, Step, View, plan::Place, prim::BufferId};
+use graph::{Plan, Step, View, plan::BufferPlace, prim::BufferId};
 use hip::DeviceBuffer;
 
 use super::{
@@ -129,7 +129,7 @@ impl Operands {
         let waited = stream.synchronize();
         device.give_back(stream);
         waited?;
-        let places = (0..buffers.len()).map(Place::Input).collect();
+        let places = (0..buffers.len()).map(BufferPlace::Input).collect();
         let (steps, constants, outputs) = (vec![step], Vec::new(), Vec::new());
         Ok(Self { plan: Plan { steps, places, constants, outputs, arena_bytes: 0, live_bytes: 0 }, memory: memory? })
     }

@@ -3,7 +3,7 @@ use std::{ops::Range, sync::Arc, time::Instant};
 
 use graph::{
     Graph, Plan, Tensor,
-    plan::{ALIGNMENT, OutputSpec, Place},
+    plan::{ALIGNMENT, BufferPlace, OutputSpec},
     prim::BufferId,
 };
 use host_ops::{Context, Parallel, Pool, Scratch, Serial};
@@ -85,11 +85,11 @@ pub(super) struct Bound<'a> {
 impl Bound<'_> {
     pub fn address(&self, buffer: BufferId) -> *mut u8 {
         match &self.plan.places[buffer.0 as usize] {
-            Place::Input(number) => self.inputs[*number].cast_mut(),
-            Place::Output(number) => self.outputs[*number],
-            Place::Constant(number) => self.plan.constants[*number].bytes().as_ptr().cast_mut(),
-            Place::Arena(offset) => self.arena.wrapping_add(*offset),
-            Place::Unused => std::ptr::null_mut(),
+            BufferPlace::Input(number) => self.inputs[*number].cast_mut(),
+            BufferPlace::Output(number) => self.outputs[*number],
+            BufferPlace::Constant(number) => self.plan.constants[*number].bytes().as_ptr().cast_mut(),
+            BufferPlace::Arena(offset) => self.arena.wrapping_add(*offset),
+            BufferPlace::Unused => std::ptr::null_mut(),
         }
     }
 }

@@ -15,9 +15,9 @@ use crate::{
 };
 
 /// What every device with this stage supports: operands of the scores, axes of their shape, size of heads.
-const MOST_OPERANDS: usize = 4;
-const MOST_AXES: usize = 4;
-const MOST_SIZE: usize = 256;
+const MAX_OPERANDS: usize = 4;
+const MAX_AXES: usize = 4;
+const MAX_SIZE: usize = 256;
 /// Larger heads, and single precision, pay off for few rows only: for many, separate products are faster.
 const MANY_SIZE: usize = 128;
 const FEW_ROWS: usize = 16;
@@ -96,7 +96,7 @@ impl Finder<'_> {
             && shape.last() == made.shape.last()
             && expr.result().compute() == dtype.compute();
         let (rows, size, width) = (made.shape[1], queries.shape[2].max(values.shape[2]), values.shape[2]);
-        let small = size <= MOST_SIZE && operands.len() <= MOST_OPERANDS && (2..=MOST_AXES).contains(&shape.len());
+        let small = size <= MAX_SIZE && operands.len() <= MAX_OPERANDS && (2..=MAX_AXES).contains(&shape.len());
         let worth = rows <= FEW_ROWS || (dtype != DType::F32 && size <= MANY_SIZE);
         if !fits || !small || !worth || shape.contains(&0) || size == 0 {
             return None;

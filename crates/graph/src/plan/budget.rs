@@ -1,7 +1,7 @@
 //! Limits on a plan: one that exceeds them is rejected before anything is allocated or run.
 use crate::{
     Graph, LowerError, Prim, Step, View,
-    plan::{Place, Plan},
+    plan::{BufferPlace, Plan},
     prim::ProductKind,
     shape,
 };
@@ -49,7 +49,7 @@ impl Budget {
 /// The step that writes the largest tensor, and its bytes.
 fn largest(plan: &Plan) -> Option<(&Step, usize)> {
     let made = plan.steps.iter().flat_map(|step| step.outputs.iter().map(move |view| (step, view)));
-    let made = made.filter(|(_, view)| matches!(plan.place(view), Place::Arena(_) | Place::Output(_)));
+    let made = made.filter(|(_, view)| matches!(plan.place(view), BufferPlace::Arena(_) | BufferPlace::Output(_)));
     let made = made.map(|(step, view)| (step, shape::bytes(&view.shape, view.dtype).unwrap_or(usize::MAX)));
     made.max_by_key(|(_, bytes)| *bytes)
 }

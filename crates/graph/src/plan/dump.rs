@@ -6,7 +6,7 @@ use std::fmt;
 use crate::{
     Graph, Prim, Step, View,
     lower::Origin,
-    plan::{Draft, Place, Plan},
+    plan::{BufferPlace, Draft, Plan},
 };
 
 /// A draft, before it is placed.
@@ -47,11 +47,11 @@ impl fmt::Display for PlanText<'_> {
         writeln!(f, "arena of {} bytes, {} in use at once", self.plan.arena_bytes, self.plan.live_bytes)?;
         for (at, place) in self.plan.places.iter().enumerate() {
             match place {
-                Place::Input(number) => writeln!(f, "b{at}: input {number}")?,
-                Place::Output(number) => writeln!(f, "b{at}: output {number}")?,
-                Place::Constant(number) => writeln!(f, "b{at}: constant {:?}", self.plan.constants[*number])?,
-                Place::Arena(offset) => writeln!(f, "b{at}: arena at {offset}")?,
-                Place::Unused => {}
+                BufferPlace::Input(number) => writeln!(f, "b{at}: input {number}")?,
+                BufferPlace::Output(number) => writeln!(f, "b{at}: output {number}")?,
+                BufferPlace::Constant(number) => writeln!(f, "b{at}: constant {:?}", self.plan.constants[*number])?,
+                BufferPlace::Arena(offset) => writeln!(f, "b{at}: arena at {offset}")?,
+                BufferPlace::Unused => {}
             }
         }
         write_steps(f, self.graph, &self.plan.steps)?;

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The most rows: above that, products use other kernels, and a launch costs little in comparison.
-const MOST_ROWS: usize = 8;
+const MAX_ROWS: usize = 8;
 
 /// Merges maps of both halves into products.
 pub(super) fn merge(draft: &mut Draft) {
@@ -35,14 +35,14 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
     let is_product = match &fused.kind {
         ProductKind::QuantMatMul(_) => true,
         ProductKind::MatMul(_) => {
-            rows <= normed::MOST_PLAIN_ROWS && normed::is_read_once(product) && product.inputs[1].strides[2] == 1
+            rows <= normed::MAX_PLAIN_ROWS && normed::is_read_once(product) && product.inputs[1].strides[2] == 1
         }
         _ => false,
     };
     let is_float = matches!(made.dtype, DType::F32 | DType::F16 | DType::Bf16);
     let whole = made.is_dense() && made.offset == 0 && made.elems() == buffer.elems;
     let counts = work.expr.nodes().iter().any(|(node, _)| matches!(node, Node::Index(_)));
-    if !is_product || !is_float || !whole || counts || rows > MOST_ROWS || columns % 2 != 0 {
+    if !is_product || !is_float || !whole || counts || rows > MAX_ROWS || columns % 2 != 0 {
         return None;
     }
     let shape: Shape = [1, rows, columns / 2].into_iter().collect();

@@ -84,7 +84,7 @@ fn bytes_of(view: &View, kept: Option<usize>, steps: &[Option<Step>], uses: &Use
     let maker = uses.last_writer[id].filter(|_| uses.writers[id] == 1)?;
     let step = steps[maker].as_ref()?;
     let (Prim::Map(map), [output]) = (&step.prim, &step.outputs[..]) else { return None };
-    let made = Made::read(&map.expr)?;
+    let made = Dequantised::read(&map.expr)?;
     let source = step.inputs.get(usize::from(made.input))?;
     // Element by element in the same order, so a view of the result is the same view of the bytes.
     let same = source.is_dense() && output.is_dense() && output.offset == 0 && source.shape == output.shape;
@@ -137,13 +137,13 @@ enum Term {
 }
 
 /// `(input - zero) · scale`, parsed from an expression.
-struct Made {
+struct Dequantised {
     input: u16,
     zero: Option<Term>,
     scale: Option<Term>,
 }
 
-impl Made {
+impl Dequantised {
     fn read(expr: &Expr) -> Option<Self> {
         let nodes = expr.nodes();
         // These types represent bytes exactly.

@@ -80,7 +80,7 @@ pub type Watch<'w> = dyn FnMut(&'static str, &dyn fmt::Display) + 'w;
 
 /// Where a buffer is stored.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Place {
+pub enum BufferPlace {
     /// The partition's input with this index.
     Input(usize),
     /// The partition's output with this index.
@@ -108,7 +108,7 @@ pub struct Plan {
     /// The steps, in order.
     pub steps: Vec<Step>,
     /// Where each buffer is stored.
-    pub places: Vec<Place>,
+    pub places: Vec<BufferPlace>,
     /// Constants, each uploaded once.
     pub constants: Vec<Tensor>,
     /// The outputs, in order.
@@ -176,7 +176,7 @@ impl Plan {
     }
 
     /// The place of a view's buffer.
-    pub fn place(&self, view: &View) -> &Place {
+    pub fn place(&self, view: &View) -> &BufferPlace {
         &self.places[view.buffer.0 as usize]
     }
 }

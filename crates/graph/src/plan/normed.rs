@@ -13,11 +13,11 @@ use crate::{
 };
 
 /// The most rows: above that, repeating the norm in every block costs more than a launch.
-const MOST_ROWS: usize = 2;
+const MAX_ROWS: usize = 2;
 /// The most bytes of all rows: what every device with this stage has room for besides its sums.
-const MOST_BYTES: usize = 32 * 1024;
+const MAX_BYTES: usize = 32 * 1024;
 /// The most rows for unpacked weights: above that, libraries with matrix instructions beat one pass over the weights.
-pub(super) const MOST_PLAIN_ROWS: usize = 2;
+pub(super) const MAX_PLAIN_ROWS: usize = 2;
 /// Weights with fewer rows or columns use other kernels.
 const LEAST_EXTENT: usize = 32;
 
@@ -34,10 +34,10 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
     let [batch, rows, depth] = left.shape[..] else { return None };
     let suits = match &fused.kind {
         ProductKind::QuantMatMul(_) => true,
-        ProductKind::MatMul(_) => batch == 1 && rows <= MOST_PLAIN_ROWS && is_read_once(product),
+        ProductKind::MatMul(_) => batch == 1 && rows <= MAX_PLAIN_ROWS && is_read_once(product),
         _ => false,
     };
-    let is_small = suits && rows <= MOST_ROWS && rows * depth * left.dtype.bytes() <= MOST_BYTES;
+    let is_small = suits && rows <= MAX_ROWS && rows * depth * left.dtype.bytes() <= MAX_BYTES;
     if !is_small || others.iter().any(|view| view.buffer == left.buffer) {
         return None;
     }

@@ -1,7 +1,7 @@
 //! Places every buffer; intermediate buffers share one arena.
 use crate::{
     lower::Origin,
-    plan::{Draft, Place, Plan},
+    plan::{BufferPlace, Draft, Plan},
     prim::{BufferId, Prim},
 };
 
@@ -31,21 +31,21 @@ struct Slot {
 
 /// Places the buffers of a draft.
 pub(super) fn place(draft: Draft) -> Plan {
-    let mut places = vec![Place::Unused; draft.buffers.len()];
+    let mut places = vec![BufferPlace::Unused; draft.buffers.len()];
     let mut constants = Vec::new();
     let lives = lives(&draft);
     for (at, buffer) in draft.buffers.iter().enumerate() {
         match &buffer.origin {
-            Origin::Input(number) => places[at] = Place::Input(*number),
+            Origin::Input(number) => places[at] = BufferPlace::Input(*number),
             Origin::Constant(tensor) if lives[at].is_some() => {
                 constants.push(tensor.clone());
-                places[at] = Place::Constant(constants.len() - 1);
+                places[at] = BufferPlace::Constant(constants.len() - 1);
             }
             _ => {}
         }
     }
     for (number, buffer) in draft.output_buffers.iter().enumerate() {
-        places[buffer.0 as usize] = Place::Output(number);
+        places[buffer.0 as usize] = BufferPlace::Output(number);
     }
     let slots = slots(&draft, &lives, &places);
     let offsets = pack(&slots);
@@ -53,7 +53,7 @@ pub(super) fn place(draft: Draft) -> Plan {
     for (slot, offset) in slots.iter().zip(offsets) {
         arena_bytes = arena_bytes.max(offset.saturating_add(slot.bytes));
         for buffer in &slot.buffers {
-            places[buffer.0 as usize] = Place::Arena(offset);
+            places[buffer.0 as usize] = BufferPlace::Arena(offset);
         }
     }
     let live_bytes = live_bytes(&slots);
@@ -82,13 +82,15 @@ fn lives(draft: &Draft) -> Vec<Option<Life>> {
 }
 
 /// One slot per buffer in the arena; a map reuses the slot of an input with the same layout that is not used again.
-fn slots(draft: &Draft, lives: &[Option<Life>], places: &[Place]) -> Vec<Slot> {
+fn slots(draft: &Draft, lives: &[Option<Life>], places: &[BufferPlace]) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
     let mut slot_of: Vec<Option<usize>> = vec![None; draft.buffers.len()];
     for (at, step) in draft.steps.iter().enumerate() {
         for view in &step.outputs {
             let id = view.buffer.0 as usize;
-            let Some(life) = lives[id].filter(|life| life.first == at && places[id] == Place::Unused) else { continue };
+            let Some(life) = lives[id].filter(|life| life.first == at && places[id] == BufferPlace::Unused) else {
+                continue;
+            };
             if slot_of[id].is_some() {
                 continue;
             }

@@ -2,7 +2,7 @@
 use crate::{
     Graph, Step, View,
     lower::{Buffer, Origin},
-    plan::{ALIGNMENT, Draft, Place, Plan, in_place},
+    plan::{ALIGNMENT, BufferPlace, Draft, Plan, in_place},
 };
 
 /// Checks a draft: views stay within their buffers, nothing is read before it is written, inputs and constants are
@@ -87,14 +87,16 @@ pub(super) fn placed(plan: &Plan, bytes: &[usize]) -> Result<(), String> {
     for (at, life) in lives.iter().enumerate() {
         let Some(life) = *life else { continue };
         match plan.places[at] {
-            Place::Unused => return Err(format!("b{at} is used but has no place")),
-            Place::Constant(number) if plan.constants.get(number).is_none_or(|held| held.len_bytes() != bytes[at]) => {
+            BufferPlace::Unused => return Err(format!("b{at} is used but has no place")),
+            BufferPlace::Constant(number)
+                if plan.constants.get(number).is_none_or(|held| held.len_bytes() != bytes[at]) =>
+            {
                 return Err(format!("b{at} is constant {number}, which does not exist or has another size"));
             }
-            Place::Output(number) if number >= plan.outputs.len() => {
+            BufferPlace::Output(number) if number >= plan.outputs.len() => {
                 return Err(format!("b{at} is output {number}, which does not exist"));
             }
-            Place::Arena(start) => {
+            BufferPlace::Arena(start) => {
                 if start % ALIGNMENT != 0 || start + bytes[at] > plan.arena_bytes {
                     return Err(format!("b{at} at {start} does not fit in an arena of {} bytes", plan.arena_bytes));
                 }
@@ -124,7 +126,7 @@ fn updates(plan: &Plan) -> Result<(), String> {
     for (at, step) in plan.steps.iter().enumerate() {
         for &(input, output) in step.updates() {
             let (past, present) = (&step.inputs[input], &step.outputs[output]);
-            if !matches!((plan.place(past), plan.place(present)), (Place::Input(_), Place::Output(_))) {
+            if !matches!((plan.place(past), plan.place(present)), (BufferPlace::Input(_), BufferPlace::Output(_))) {
                 continue;
             }
             let apart = |at: usize, view| in_place::is_apart(step.updates(), input, past.offset, at, view);
@@ -208,7 +210,12 @@ mod tests {
     fn overlap(second: usize, third: usize, steps: Vec<Step>) -> String {
         let plan = Plan {
             steps,
-            places: vec![Place::Input(0), Place::Arena(second), Place::Arena(third), Place::Output(0)],
+            places: vec![
+                BufferPlace::Input(0),
+                BufferPlace::Arena(second),
+                BufferPlace::Arena(third),
+                BufferPlace::Output(0),
+            ],
             constants: Vec::new(),
             outputs: vec![OutputSpec { dtype: DType::F32, shape: Shape::from_slice(&[4]) }],
             arena_bytes: 512,
@@ -233,7 +240,7 @@ mod tests {
         let fault = |steps: Vec<Step>| {
             let plan = Plan {
                 steps,
-                places: (0..3).map(Place::Input).chain((0..3).map(Place::Output)).collect(),
+                places: (0..3).map(BufferPlace::Input).chain((0..3).map(BufferPlace::Output)).collect(),
                 constants: Vec::new(),
                 outputs: vec![OutputSpec { dtype: DType::F32, shape: Shape::from_slice(&[4]) }; 3],
                 arena_bytes: 0,
