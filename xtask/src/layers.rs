@@ -23,7 +23,7 @@ pub enum LayerRule {
 }
 
 /// Every crate of `crates/` and its place.
-pub const TABLE: [(&str, LayerRule); 28] = [
+pub const TABLE: [(&str, LayerRule); 29] = [
     ("dylib", LayerRule::Floor),
     ("ort-ep-sys", LayerRule::Layer(0)),
     ("hip", LayerRule::Layer(0)),
@@ -36,6 +36,7 @@ pub const TABLE: [(&str, LayerRule); 28] = [
     ("ort-ep", LayerRule::Layer(1)),
     ("hip-host", LayerRule::Layer(1)),
     ("reports", LayerRule::Layer(1)),
+    ("device-status", LayerRule::Layer(2)),
     ("kernels", LayerRule::Layer(2)),
     ("hipdnn-abi", LayerRule::Layer(2)),
     ("hipdnn-linked", LayerRule::Layer(2)),

@@ -1,11 +1,11 @@
 //! Converts errors to ONNX Runtime statuses.
-use exec::{ErrorKind, ExecError};
-use hip::HipError;
+pub(crate) use device_status::of_driver;
+use exec::ExecError;
 use ort_ep::{Error, ErrorCode};
 
 /// The status for an engine error.
 pub(crate) fn of(error: &ExecError) -> Error {
-    Error::new(code(error.kind()), error.to_string())
+    device_status::of(error.kind(), error)
 }
 
 /// The status for a planning error. If the model alone determines all shapes, the model is at fault.
@@ -16,22 +16,6 @@ pub(crate) fn of_plan(error: &ExecError, is_fixed: bool) -> Error {
     }
 }
 
-/// The status for a driver error.
-pub(crate) fn of_driver(error: &HipError) -> Error {
-    Error::new(code(error.kind()), error.to_string())
-}
-
-/// Only failures of the device itself are `EP_FAIL`: on that code, ONNX Runtime's Python package permanently moves the
-/// session to the CPU, which is wrong for a bad request or a full device. See the table in docs/debugging.md.
-fn code(kind: ErrorKind) -> ErrorCode {
-    match kind {
-        ErrorKind::Argument => ErrorCode::InvalidArgument,
-        ErrorKind::Unsupported => ErrorCode::NotImplemented,
-        ErrorKind::Device => ErrorCode::EpFail,
-        ErrorKind::Memory | ErrorKind::Bug => ErrorCode::Fail,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use graph::LowerError;
@@ -39,16 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_device_errors_end_the_session() {
-        for (kind, want) in [
-            (ErrorKind::Argument, ErrorCode::InvalidArgument),
-            (ErrorKind::Unsupported, ErrorCode::NotImplemented),
-            (ErrorKind::Memory, ErrorCode::Fail),
-            (ErrorKind::Device, ErrorCode::EpFail),
-            (ErrorKind::Bug, ErrorCode::Fail),
-        ] {
-            assert_eq!(code(kind), want, "{kind:?}");
-        }
+    fn data_that_breaks_an_operator_is_the_requests_fault() {
         let fault = ExecError::Fault { node: "Gather \"lookup\"".into() };
         assert_eq!(of(&fault), Error::invalid_argument(fault.to_string()));
     }

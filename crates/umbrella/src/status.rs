@@ -1,12 +1,12 @@
 //! Device errors as ONNX Runtime reports them.
 use hip::{ErrorKind, HipError};
-use ort_ep::{Error, ErrorCode};
+use ort_ep::Error;
 
 use crate::caching_allocator::AllocError;
 
 /// A driver's error.
 pub(crate) fn hip_error(error: HipError) -> Error {
-    Error::new(code(error.kind()), error.to_string())
+    device_status::of_driver(&error)
 }
 
 /// An allocator's error.
@@ -19,38 +19,15 @@ pub(crate) fn alloc_error(error: AllocError<HipError>) -> Error {
         },
         AllocError::TooLarge { .. } => ErrorKind::Argument,
     };
-    Error::new(code(kind), error.to_string())
-}
-
-/// Only failures of the device itself are `EP_FAIL`: ONNX Runtime's Python package reacts to it by moving the session
-/// to the CPU for good, which is wrong for a bad request or a full device. docs/debugging.md has the table.
-fn code(kind: ErrorKind) -> ErrorCode {
-    match kind {
-        ErrorKind::Argument => ErrorCode::InvalidArgument,
-        ErrorKind::Unsupported => ErrorCode::NotImplemented,
-        ErrorKind::Device => ErrorCode::EpFail,
-        ErrorKind::Memory | ErrorKind::Bug => ErrorCode::Fail,
-    }
+    device_status::of(kind, error)
 }
 
 #[cfg(test)]
 mod tests {
     use hip::DriverKind;
+    use ort_ep::ErrorCode;
 
     use super::*;
-
-    #[test]
-    fn only_device_errors_end_the_session() {
-        for (kind, want) in [
-            (ErrorKind::Argument, ErrorCode::InvalidArgument),
-            (ErrorKind::Unsupported, ErrorCode::NotImplemented),
-            (ErrorKind::Memory, ErrorCode::Fail),
-            (ErrorKind::Device, ErrorCode::EpFail),
-            (ErrorKind::Bug, ErrorCode::Fail),
-        ] {
-            assert_eq!(code(kind), want, "{kind:?}");
-        }
-    }
 
     #[test]
     fn a_full_device_keeps_its_sessions_and_a_lost_one_does_not() {
