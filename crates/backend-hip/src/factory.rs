@@ -9,7 +9,7 @@ use exec::{
 };
 use hip::DriverKind;
 use options::{
-    BackendOptions,
+    BackendOptions, DEVICE_ID_KEY,
     hip::{self as keys, GRAPH_CAPTURE},
 };
 use ort_ep::{
@@ -51,7 +51,7 @@ impl HipFactory {
         // Off by default: the protocol requires device memory for all inputs and outputs, but ONNX Runtime GenAI, which
         // expects to do its own captures, passes CPU memory.
         let wants_captures = options.is_on(GRAPH_CAPTURE);
-        let mut ordinals = request.devices.iter().filter_map(|device| device.metadata.get("hip_device_id"));
+        let mut ordinals = request.devices.iter().filter_map(|device| device.metadata.get(DEVICE_ID_KEY));
         let ordinal = ordinals.next().and_then(|id| id.parse().ok());
         if wants_captures && ordinal.is_none() {
             tracing::warn!(

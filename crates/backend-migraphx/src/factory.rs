@@ -85,7 +85,7 @@ fn toolchain(request: &EpRequest<'_>, options: Options) -> Result<Toolchain> {
         let file = library.file().display();
         status::with(&format!("MIGraphX in {file} has no target {:?}", options.target), &error)
     })?;
-    let number = metadata("hip_device_id").and_then(|text| text.parse().ok()).unwrap_or(options.device_id);
+    let number = metadata(::options::DEVICE_ID_KEY).and_then(|text| text.parse().ok()).unwrap_or(options.device_id);
     let device = match driver {
         // Only streams need the device, and the standalone backend has none.
         DriverKind::Host => device(DriverKind::Host, 0).ok(),

@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod contract;
 mod error;
 pub mod hip;
 pub mod migraphx;
@@ -46,6 +47,7 @@ mod tests;
 mod trust;
 
 pub use backend::{BackendOption, BackendOptions, BackendTable};
+pub use contract::{DEVICE_ID_KEY, TEXT_MODELS};
 pub use error::{OptionsError, Part, Problem, Warning};
 pub use nearest::nearest;
 pub use prefix::{ConfigKey, Namespace, Prefixes};

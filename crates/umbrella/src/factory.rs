@@ -1,7 +1,7 @@
 //! The factory: offers devices to ONNX Runtime and creates everything that belongs to them.
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use options::{Options, Warning};
+use options::{DEVICE_ID_KEY, Options, Warning};
 use ort_ep::{
     AllocatorHandle, CustomOpDomain, DataTransfer, DeviceKind, DeviceOffer, Environment, EpRequest, Error, Factory,
     Forwarded, Incompatibility, IncompatibilityReason, MemoryDevice, MemoryKind, ModelCompatibility, NewEp,
@@ -21,9 +21,6 @@ use crate::{
     transfer::Transfer,
     trust,
 };
-
-/// The metadata key that holds a device's id.
-const DEVICE_ID_KEY: &str = "hip_device_id";
 
 /// The metadata key that ONNX Runtime's Python package (1.26 to 1.31) uses, for any vendor, to find the device meant by
 /// `providers=[(name, {"device_id": "1"})]`. Without it, the number is compared with the PCI device ID. A default

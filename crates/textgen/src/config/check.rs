@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
-use options::Origin;
+use options::{Origin, TEXT_MODELS};
 use ort_client::HardwareKind;
 use serde_json::Value;
 
@@ -11,36 +11,6 @@ use super::raw::{self, Root};
 use super::{Config, DeviceFilter, Names, ProviderRequest, Search, SessionSettings};
 use crate::provider::{self, Name};
 use crate::{Error, Result};
-
-/// Model families that the decoder loop supports.
-const KINDS: [&str; 26] = [
-    "chatglm",
-    "decoder",
-    "ernie4_5",
-    "gemma",
-    "gemma2",
-    "gemma3_text",
-    "gemma4_text",
-    "gptoss",
-    "granite",
-    "granitemoehybrid",
-    "hunyuandensev1",
-    "internlm2",
-    "lfm2",
-    "llama",
-    "mistral",
-    "nemotron",
-    "olmo",
-    "phi",
-    "phi3",
-    "phi3small",
-    "phimoe",
-    "qwen2",
-    "qwen3",
-    "qwen3_5_moe_text",
-    "qwen3_5_text",
-    "smollm3",
-];
 
 /// The operators that read lengths use 32-bit integers.
 const LONGEST: i64 = i32::MAX as i64;
@@ -56,12 +26,12 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
     let check = Check { path };
     let Root { model, search } = root;
     let decoder = model.decoder;
-    if !KINDS.contains(&model.kind.as_str()) {
+    if !TEXT_MODELS.contains(&model.kind.as_str()) {
         let problem = format!("{:?} is not a supported text-to-text model type", model.kind);
         return Err(check.wrong(
             "model.type",
             problem,
-            format!("use a model of one of these types: {}", KINDS.join(", ")),
+            format!("use a model of one of these types: {}", TEXT_MODELS.join(", ")),
         ));
     }
     let vocab_size = check.within("model.vocab_size", model.vocab_size, 1, LONGEST)?;

@@ -1,6 +1,7 @@
 //! The built-in rules for `auto`, as data.
 
 use hip::DriverKind;
+use options::TEXT_MODELS;
 
 use super::{BackendName, Query};
 
@@ -47,41 +48,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule { when: When::Always, order: &[MiGraphX, Hip], reason: "the default" },
 ];
 
-/// Values of `model_arch` that are language models: every type for which GenAI runs a decoder loop, and the generic
-/// name itself.
-const LANGUAGE_MODELS: [&str; 27] = [
-    "chatglm",
-    "decoder",
-    "ernie4_5",
-    "gemma",
-    "gemma2",
-    "gemma3_text",
-    "gemma4_text",
-    "gptoss",
-    "granite",
-    "granitemoehybrid",
-    "hunyuandensev1",
-    "internlm2",
-    "lfm2",
-    "llama",
-    "llm",
-    "mistral",
-    "nemotron",
-    "olmo",
-    "phi",
-    "phi3",
-    "phi3small",
-    "phimoe",
-    "qwen2",
-    "qwen3",
-    "qwen3_5_moe_text",
-    "qwen3_5_text",
-    "smollm3",
-];
+/// The name for any language model.
+const GENERIC: &str = "llm";
 
-/// Every value of `model_arch` that routing treats as a language model.
+/// Every value of `model_arch` that routing treats as a language model: every type for which GenAI runs a decoder loop,
+/// and the generic name.
 pub fn language_models() -> impl Iterator<Item = &'static str> {
-    LANGUAGE_MODELS.into_iter()
+    TEXT_MODELS.into_iter().chain([GENERIC])
 }
 
 impl When {
@@ -91,7 +64,7 @@ impl When {
             Self::Driver(driver) => query.driver == *driver,
             Self::Framework(word) => is(query.model_fw, word),
             Self::Arch(prefix) => query.arch.starts_with(prefix),
-            Self::LanguageModel => LANGUAGE_MODELS.iter().any(|word| is(query.model_arch, word)),
+            Self::LanguageModel => language_models().any(|word| is(query.model_arch, word)),
             Self::Always => true,
         }
     }
