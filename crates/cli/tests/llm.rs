@@ -370,7 +370,11 @@ fn answers_match_a_form() {
     let document: Value = serde_json::from_str(&text(&["--json-schema", schema])).unwrap();
     assert!(document["ok"].is_boolean() && (1..=3).contains(&document["n"].as_u64().unwrap()), "{document}");
     let output = feed(bench.command("generate", &["x", "--provider", "cpu", "--regex", "("]), b"");
-    assert!(output.status.code() == Some(2) && stderr(&output).contains("the constraint failed"), "{}", stderr(&output));
+    assert!(
+        output.status.code() == Some(2) && stderr(&output).contains("the constraint failed"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]

@@ -4,11 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use graph::lower::InputSpec;
 use graph::pass::{self, Selection};
-use graph::plan::BufferPlace;
-use graph::prim::BufferId;
 use graph::{Plan, Shape};
 use hipdnn_abi::{Arguments, Descriptor};
-use host_ops::{Context, Parallel, Scratch};
+use host_ops::{Bound, Context, Parallel, Scratch};
 use smallvec::SmallVec;
 
 use crate::lower;
@@ -151,27 +149,24 @@ impl HostGraph {
         let Memory { arena, staging_buffers, scratch } = memory;
         let mut context = Context { parallel, scratch };
         let given = |at: usize| std::ptr::with_exposed_provenance_mut::<u8>(bindings.addresses[at]);
-        let mut addresses: SmallVec<[*mut u8; 16]> = SmallVec::with_capacity(self.tensors.len());
+        let mut inputs: SmallVec<[*const u8; 16]> = SmallVec::with_capacity(self.inputs);
+        let mut outputs: SmallVec<[*mut u8; 16]> = SmallVec::new();
         for (at, (tensor, staging)) in self.tensors.iter().zip(staging_buffers.iter_mut()).enumerate() {
             if at < self.inputs {
                 // SAFETY: upheld by the caller.
                 unsafe { tensor.stage.bring_in(given(at), staging, &mut context)? };
+                inputs.push(tensor.stage.address(given(at), staging).cast_const());
+            } else {
+                outputs.push(tensor.stage.address(given(at), staging));
             }
-            addresses.push(tensor.stage.address(given(at), staging));
         }
         let arena = arena.as_mut_ptr().cast::<u8>();
         let arena = arena.wrapping_add(arena.align_offset(ALIGNMENT));
-        let place = |buffer: BufferId| match &self.plan.places[buffer.0 as usize] {
-            BufferPlace::Input(number) => addresses[*number],
-            BufferPlace::Output(number) => addresses[self.inputs + *number],
-            BufferPlace::Constant(number) => self.plan.constants[*number].bytes().as_ptr().cast_mut(),
-            BufferPlace::Arena(offset) => arena.wrapping_add(*offset),
-            BufferPlace::Unused => std::ptr::null_mut(),
-        };
+        let bound = Bound { plan: &self.plan, inputs: &inputs, outputs: &outputs, arena };
         for step in &self.plan.steps {
             // SAFETY: the planner never overlaps live buffers and keeps views within them; the caller vouches for its
             // tensors.
-            unsafe { host_ops::run(step, place, &mut context)? };
+            unsafe { host_ops::run(step, |buffer| bound.address(buffer), &mut context)? };
         }
         for (at, (tensor, staging)) in self.tensors.iter().zip(staging_buffers.iter_mut()).enumerate().skip(self.inputs)
         {

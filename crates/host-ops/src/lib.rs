@@ -8,6 +8,7 @@ mod affine;
 mod append;
 mod arg_reduce;
 mod attention;
+mod bound;
 mod cached_attention;
 mod carve;
 mod cell;
@@ -61,6 +62,7 @@ mod walk;
 use graph::{DType, Prim, Step, prim::BufferId};
 use smallvec::SmallVec;
 
+pub use bound::Bound;
 pub use error::OpError;
 pub use parallel::{Parallel, Serial};
 pub use quant::{INTERLEAVED, interleaved};

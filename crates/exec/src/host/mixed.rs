@@ -13,10 +13,11 @@ use std::{
 
 use graph::{Declined, Plan};
 use hip::RawStream;
+use host_ops::Bound;
 
 use super::{
     Addresses, HostPlan,
-    run::{Bound, RunState, execute_part},
+    run::{RunState, execute_part},
 };
 use crate::{
     Capture, ExecError, Ledger,

@@ -3,10 +3,9 @@ use std::{ops::Range, sync::Arc, time::Instant};
 
 use graph::{
     Graph, Plan, Tensor,
-    plan::{ALIGNMENT, BufferPlace, OutputSpec},
-    prim::BufferId,
+    plan::{ALIGNMENT, OutputSpec},
 };
-use host_ops::{Context, Parallel, Pool, Scratch, Serial};
+use host_ops::{Bound, Context, Parallel, Pool, Scratch, Serial};
 
 use super::HostDevice;
 use crate::{
@@ -71,27 +70,6 @@ fn grown(memory: &mut Vec<Line>, bytes: usize) -> Result<*mut u8, ExecError> {
         memory.resize(lines, Line([0; 64]));
     }
     Ok(memory.as_mut_ptr().cast())
-}
-
-/// The addresses of a plan's buffers in one run.
-#[derive(Clone, Copy)]
-pub(super) struct Bound<'a> {
-    pub plan: &'a Plan,
-    pub inputs: &'a [*const u8],
-    pub outputs: &'a [*mut u8],
-    pub arena: *mut u8,
-}
-
-impl Bound<'_> {
-    pub fn address(&self, buffer: BufferId) -> *mut u8 {
-        match &self.plan.places[buffer.0 as usize] {
-            BufferPlace::Input(number) => self.inputs[*number].cast_mut(),
-            BufferPlace::Output(number) => self.outputs[*number],
-            BufferPlace::Constant(number) => self.plan.constants[*number].bytes().as_ptr().cast_mut(),
-            BufferPlace::Arena(offset) => self.arena.wrapping_add(*offset),
-            BufferPlace::Unused => std::ptr::null_mut(),
-        }
-    }
 }
 
 /// Runs a plan. Steps are timed only if there is an `observer`.
