@@ -57,7 +57,7 @@ fn content(entry: ZipFile<'_, impl Read>) -> Result<Vec<u8>> {
         Err(error) => Error::new(error).context("it could not be read"),
     })?;
     if content.len() as u64 != length {
-        bail!("it has {} bytes, and {length} were written", content.len());
+        bail!("it has {} bytes, but the archive records {length}", content.len());
     }
     Ok(content)
 }

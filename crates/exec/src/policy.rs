@@ -182,7 +182,7 @@ impl Offers {
         let (Some(made), Some(a)) = (step.outputs.first(), step.inputs.first()) else { return Ok(()) };
         let multiplications = made.elems().saturating_mul(a.shape.last().copied().unwrap_or(1));
         if multiplications < SMALL_FOR_DNN {
-            return Err(Declined::new(format!("it is small: {multiplications} multiplications")));
+            return Err(Declined::new(format!("it is too small: {multiplications} multiplications")));
         }
         if kernels::has_few_rows(step) {
             return Err(Declined::new("it has few rows: our own kernel reads the other operand once"));

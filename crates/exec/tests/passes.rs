@@ -304,7 +304,7 @@ fn every_stage_is_seen_in_order() {
     let stages: Vec<&str> = seen.iter().map(|(stage, _)| stage.as_str()).collect();
     assert_eq!(stages[..4], ["imported", "no-ops", "dead-code", "silu"]);
     let of_plan = |number| {
-        ["lowered", "integer-products", "fused", "folded", "epilogues", "rotary-append", "placed"]
+        ["lowered", "integer-products", "fused", "folded", "scaled-products", "epilogues", "rotary-append", "placed"]
             .map(|stage| format!("plan-{number}-{stage}"))
     };
     assert_eq!(stages[4..], [of_plan(0), of_plan(1)].concat());
