@@ -138,9 +138,9 @@ class Graph:
 
     def rotated(self, source, heads):
         if self.is_standard:
-            inputs = [source, "cos", "sin", self.positions()]
+            inputs = [source, "cos_cache", "sin_cache", self.positions()]
             return self.node("RotaryEmbedding", inputs, f"{source}.turned", num_heads=heads)
-        inputs = [source, self.positions(), "cos", "sin"]
+        inputs = [source, self.positions(), "cos_cache", "sin_cache"]
         return self.node("RotaryEmbedding", inputs, f"{source}.turned", CONTRIB, num_heads=heads)
 
     def head_norm(self, source, name, heads):
@@ -183,7 +183,7 @@ class Graph:
                 kv_num_heads=settings.key_heads, scale=scale, softcap=settings.softcap,
             )
         else:
-            tables = [] if settings.has_positions else ["cos", "sin"]
+            tables = [] if settings.has_positions else ["cos_cache", "sin_cache"]
             made = self.node(
                 "GroupQueryAttention", [*tokens, *caches, *masks, *tables], outputs, CONTRIB, num_heads=settings.heads,
                 kv_num_heads=settings.key_heads, scale=scale, softcap=settings.softcap,
@@ -205,18 +205,18 @@ class Graph:
     def inputs_and_outputs(self):
         settings, value = self.settings, helper.make_tensor_value_info
         ids = ["input_ids", "position_ids"] if settings.has_positions else ["input_ids"]
-        inputs = [value(name, self.id_element, ["batch", "sequence"]) for name in ids]
-        inputs.append(value("attention_mask", self.id_element, ["batch", "total"]))
-        outputs = [value("logits", self.element, ["batch", "sequence", settings.vocabulary])]
+        inputs = [value(name, self.id_element, ["batch_size", "sequence_length"]) for name in ids]
+        inputs.append(value("attention_mask", self.id_element, ["batch_size", "total_sequence_length"]))
+        outputs = [value("logits", self.element, ["batch_size", "sequence_length", settings.vocabulary])]
         for layer in range(settings.layers):
             for part in ("key", "value"):
-                shape = lambda length: ["batch", settings.key_heads, length, settings.head]
+                shape = lambda part: ["batch_size", settings.key_heads, f"{part}_sequence_length", settings.head]
                 inputs.append(value(f"past_key_values.{layer}.{part}", self.element, shape("past")))
                 outputs.append(value(f"present.{layer}.{part}", self.element, shape("total")))
         return inputs, outputs
 
     def model(self):
-        for name, table in zip(("cos", "sin"), self.weights.rotary()):
+        for name, table in zip(("cos_cache", "sin_cache"), self.weights.rotary()):
             self.constant(name, table)
         masks = [self.visible()] if self.is_standard else self.lengths()
         total, skip = self.embedding(), None
