@@ -1,108 +1,43 @@
 //! Tests recurrent layers in the simulator.
 
-use crate::common::{check, dense, random, step, strided};
+use crate::common::{TARGETS, check, check_numbers, dense, random, step, strided};
 use graph::{
     DType, Prim, Scalar, Tensor, View,
-    prim::{Activation, ActivationKind, Cell, Recurrent, RecurrentInputs},
+    prim::{Cell, RecurrentInputs},
 };
+use testkit::ops::recurrent::{CELLS, Input, KINDS, Layer, activation};
 
-const CELLS: [Cell; 4] =
-    [Cell::Lstm, Cell::Gru { linear_before_reset: false }, Cell::Gru { linear_before_reset: true }, Cell::Rnn];
-const KINDS: [ActivationKind; 11] = [
-    ActivationKind::Sigmoid,
-    ActivationKind::Tanh,
-    ActivationKind::Relu,
-    ActivationKind::Affine,
-    ActivationKind::LeakyRelu,
-    ActivationKind::ThresholdedRelu,
-    ActivationKind::ScaledTanh,
-    ActivationKind::HardSigmoid,
-    ActivationKind::Elu,
-    ActivationKind::Softsign,
-    ActivationKind::Softplus,
-];
-
-#[derive(Clone)]
-struct Case {
-    prim: Recurrent,
-    dtype: DType,
-    steps: usize,
-    batch: usize,
-    input: usize,
-    hidden: usize,
-}
-
-fn activation(kind: ActivationKind) -> Activation {
-    Activation { kind, alpha: 0.4, beta: 0.3 }
-}
-
-impl Case {
-    fn new(cell: Cell) -> Self {
-        let kinds: &[ActivationKind] = match cell {
-            Cell::Lstm => &[ActivationKind::Sigmoid, ActivationKind::Tanh, ActivationKind::Tanh],
-            Cell::Gru { .. } => &[ActivationKind::Sigmoid, ActivationKind::Tanh],
-            Cell::Rnn => &[ActivationKind::Tanh],
-        };
-        let activations = kinds.iter().map(|&kind| activation(kind)).collect();
-        let prim = Recurrent {
-            cell,
-            reverse: false,
-            activations,
-            clip: None,
-            input_forget: false,
-            has: RecurrentInputs::default(),
-        };
-        Self { prim, dtype: DType::F32, steps: 3, batch: 2, input: 5, hidden: 6 }
+/// Compares a layer with the host, and in single and double precision with the equations.
+fn run(layer: &Layer, dtype: DType) {
+    let (mut views, mut buffers): (Vec<View>, Vec<Tensor>) = (Vec::new(), Vec::new());
+    for (buffer, (input, shape)) in (0..).zip(layer.inputs()) {
+        let count = shape.iter().product();
+        if input == Input::Lengths {
+            // One empty sequence, one that is too long, and others in between.
+            let lengths = (0..layer.batch).map(|at| Scalar::Int([layer.steps as i64 + 3, 0, 1, 2][at % 4]));
+            views.push(dense(buffer, DType::I32, &shape));
+            buffers.push(Tensor::from_scalars(DType::I32, &[count], lengths).unwrap());
+            continue;
+        }
+        let seed = 30 + input as u64;
+        let scalars = random(dtype, count, seed).scalars().map(|v| v.as_f64() * 0.5).collect::<Vec<_>>();
+        views.push(dense(buffer, dtype, &shape));
+        buffers.push(Tensor::from_scalars(dtype, &[count], scalars.into_iter().map(Scalar::Float)).unwrap());
     }
-
-    fn run(&self) {
-        let Self { prim, dtype, steps, batch, input, hidden } = self.clone();
-        let gates = match prim.cell {
-            Cell::Lstm => 4,
-            Cell::Gru { .. } => 3,
-            Cell::Rnn => 1,
-        };
-        let has = prim.has;
-        let shapes = [
-            (true, vec![steps, batch, input]),
-            (true, vec![gates * hidden, input]),
-            (true, vec![gates * hidden, hidden]),
-            (has.bias, vec![2 * gates * hidden]),
-            (has.lengths, vec![batch]),
-            (has.initial_h, vec![batch, hidden]),
-            (has.initial_c, vec![batch, hidden]),
-            (has.peepholes, vec![3 * hidden]),
-        ];
-        let (mut views, mut buffers): (Vec<View>, Vec<Tensor>) = (Vec::new(), Vec::new());
-        for (at, (is_there, shape)) in shapes.into_iter().enumerate() {
-            if !is_there {
-                continue;
-            }
-            let buffer = views.len() as u32;
-            let count = shape.iter().product();
-            if at == 4 {
-                // One empty sequence, one that is too long, and others in between.
-                let lengths = (0..batch).map(|at| Scalar::Int([steps as i64 + 3, 0, 1, 2][at % 4]));
-                views.push(dense(buffer, DType::I32, &shape));
-                buffers.push(Tensor::from_scalars(DType::I32, &[count], lengths).unwrap());
-                continue;
-            }
-            let scalars = random(dtype, count, 30 + at as u64).scalars().map(|v| v.as_f64() * 0.5).collect::<Vec<_>>();
-            views.push(dense(buffer, dtype, &shape));
-            buffers.push(Tensor::from_scalars(dtype, &[count], scalars.into_iter().map(Scalar::Float)).unwrap());
-        }
-        let mut outputs = vec![dense(8, dtype, &[steps, batch, hidden]), dense(9, dtype, &[batch, hidden])];
-        if prim.cell == Cell::Lstm {
-            outputs.push(dense(10, dtype, &[batch, hidden]));
-        }
-        let sizes: Vec<usize> = outputs.iter().map(View::elems).collect();
-        let relative = match dtype {
-            DType::F64 => 1e-12,
-            DType::F16 => 2e-3,
-            DType::Bf16 => 1.6e-2,
-            _ => 4e-6,
-        };
-        check(&step(Prim::Recurrent(prim), views, outputs), &buffers, &sizes, relative);
+    let outputs: Vec<View> = (8..).zip(layer.outputs()).map(|(buffer, shape)| dense(buffer, dtype, &shape)).collect();
+    let sizes: Vec<usize> = outputs.iter().map(View::elems).collect();
+    let relative = match dtype {
+        DType::F64 => 1e-12,
+        DType::F16 => 2e-3,
+        DType::Bf16 => 1.6e-2,
+        _ => 4e-6,
+    };
+    let step = step(Prim::Recurrent(layer.prim.clone()), views, outputs);
+    check(&step, &buffers, &sizes, relative);
+    if matches!(dtype, DType::F32 | DType::F64) {
+        let values: Vec<Vec<f64>> =
+            buffers.iter().map(|buffer| buffer.scalars().map(|value| value.as_f64()).collect()).collect();
+        check_numbers(&TARGETS[..1], &step, &buffers, &layer.expected(&values), relative);
     }
 }
 
@@ -110,7 +45,7 @@ impl Case {
 fn every_cell_and_type() {
     for cell in CELLS {
         for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
-            Case { dtype, ..Case::new(cell) }.run();
+            run(&Layer::new(cell), dtype);
         }
     }
 }
@@ -119,7 +54,7 @@ fn every_cell_and_type() {
 fn extents_around_those_of_teams_and_waves() {
     for cell in CELLS {
         for (steps, batch, input, hidden) in [(1, 1, 1, 1), (2, 9, 40, 7), (2, 1, 3, 34)] {
-            Case { steps, batch, input, hidden, ..Case::new(cell) }.run();
+            run(&Layer { steps, batch, input, hidden, ..Layer::new(cell) }, DType::F32);
         }
     }
 }
@@ -128,17 +63,17 @@ fn extents_around_those_of_teams_and_waves() {
 fn every_optional_input_and_flag() {
     for cell in CELLS {
         for reverse in [false, true] {
-            let mut case = Case { steps: 3, batch: 5, hidden: 4, ..Case::new(cell) };
+            let mut layer = Layer { steps: 3, batch: 5, hidden: 4, ..Layer::new(cell) };
             let is_lstm = cell == Cell::Lstm;
-            case.prim.reverse = reverse;
-            case.prim.has =
+            layer.prim.reverse = reverse;
+            layer.prim.has =
                 RecurrentInputs { bias: true, lengths: true, initial_h: true, initial_c: is_lstm, peepholes: is_lstm };
-            case.run();
-            case.prim.clip = Some(0.3);
-            case.prim.input_forget = is_lstm;
-            case.run();
-            case.prim.has.initial_h = false;
-            case.run();
+            run(&layer, DType::F32);
+            layer.prim.clip = Some(0.3);
+            layer.prim.input_forget = is_lstm;
+            run(&layer, DType::F32);
+            layer.prim.has.initial_h = false;
+            run(&layer, DType::F32);
         }
     }
 }
@@ -147,9 +82,9 @@ fn every_optional_input_and_flag() {
 fn every_activation() {
     for kind in KINDS {
         for cell in [Cell::Lstm, Cell::Rnn] {
-            let mut case = Case::new(cell);
-            case.prim.activations.iter_mut().for_each(|to| *to = activation(kind));
-            case.run();
+            let mut layer = Layer::new(cell);
+            layer.prim.activations.iter_mut().for_each(|to| *to = activation(kind));
+            run(&layer, DType::F32);
         }
     }
 }
@@ -157,7 +92,7 @@ fn every_activation() {
 #[test]
 fn batches_first_and_turned_weights() {
     let (steps, batch, input, hidden) = (3usize, 2usize, 4usize, 5usize);
-    let prim = Case::new(Cell::Rnn).prim;
+    let prim = Layer::new(Cell::Rnn).prim;
     let views = vec![
         strided(0, DType::F32, &[steps, batch, input], &[4, 12, 1], 0),
         strided(1, DType::F32, &[hidden, input], &[1, 5], 0),
