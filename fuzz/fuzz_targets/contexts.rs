@@ -1,7 +1,9 @@
 //! Arbitrary bytes as the contents of a compiled model: partitions of the hip backend, file names.
 #![no_main]
 
-use std::{fs, path::PathBuf, sync::LazyLock};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 

@@ -6,14 +6,13 @@
 //!
 //! A call of another thread can interrupt a recording: drivers end a capture when its stream is waited for, and a copy
 //! on another thread waits for all streams. An interrupted run counts as a normal run, so ONNX Runtime repeats it.
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use exec::{Capture, Captured, ExecError, ThreadId};
 use hip::RawStream;
-use ort_ep::{Error, GraphCapture, Result, view::RunOptions};
+use ort_ep::view::RunOptions;
+use ort_ep::{Error, GraphCapture, Result};
 
 use crate::{ffi, status};
 

@@ -2,11 +2,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use graph::Declined;
-use ort_ep::{
-    Claims, Result, convex,
-    saved::source,
-    view::{Graph, Node},
-};
+use ort_ep::saved::source;
+use ort_ep::view::{Graph, Node};
+use ort_ep::{Claims, Result, convex};
 
 use crate::{import, saved};
 

@@ -1,9 +1,8 @@
 //! Converts ONNX Runtime's types to the engine's.
-use graph::{DType, Declined, Tensor, ops::Attribute};
-use ort_ep::{
-    ElementType, Error, Result,
-    view::{AttributeValue, Dim, Tensor as TensorView, ValueInfo, ValueType},
-};
+use graph::ops::Attribute;
+use graph::{DType, Declined, Tensor};
+use ort_ep::view::{AttributeValue, Dim, Tensor as TensorView, ValueInfo, ValueType};
+use ort_ep::{ElementType, Error, Result};
 
 /// The engine's element type; `None` if it has no equivalent.
 pub(crate) fn dtype(element: ElementType) -> Option<DType> {

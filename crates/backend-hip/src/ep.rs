@@ -1,25 +1,25 @@
 //! The execution provider of one session.
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Instant};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
 
 use exec::{CompiledPartition, Device, Input, Planned, Settings};
+use ort_ep::saved::Save;
+use ort_ep::view::{Graph, RunOptions};
 use ort_ep::{
     Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, GraphCapture, Profiling, Result, declined,
-    saved::Save,
-    view::{Graph, RunOptions},
 };
 use reports::{Explain, Profile, ReportFile};
 
-use crate::{
-    claim::{self, Placement},
-    convert, explain,
-    import::import,
-    memory::MemoryReport,
-    partition::{DevicePartition, Watched},
-    profile::Profiles,
-    runs::Runs,
-    saved, status, steps,
-    tuning::Tuning,
-};
+use crate::claim::{self, Placement};
+use crate::import::import;
+use crate::memory::MemoryReport;
+use crate::partition::{DevicePartition, Watched};
+use crate::profile::Profiles;
+use crate::runs::Runs;
+use crate::tuning::Tuning;
+use crate::{convert, explain, saved, status, steps};
 
 /// One session on a device.
 pub(crate) struct HipEp {

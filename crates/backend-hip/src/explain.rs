@@ -1,6 +1,7 @@
 //! Reports which nodes were placed and why the others were not, for `amdgpu-ep explain`.
 use graph::pass::Fired;
-use ort_ep::{Result, view::Node};
+use ort_ep::Result;
+use ort_ep::view::Node;
 use reports::{Counts, Explain, OfferedGraph, OfferedNode, PartitionPasses};
 
 use crate::claim::Placement;

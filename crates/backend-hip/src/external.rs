@@ -1,17 +1,13 @@
 //! Maps constants stored in external files: nothing is copied until a device needs it.
-use std::{
-    collections::HashMap,
-    ops::Range,
-    path::{Component, Path, PathBuf},
-    sync::Arc,
-};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use graph::Tensor;
 use memmap2::Mmap;
-use ort_ep::{
-    Result,
-    view::{ExternalData, Graph, Tensor as TensorView, ValueInfo},
-};
+use ort_ep::Result;
+use ort_ep::view::{ExternalData, Graph, Tensor as TensorView, ValueInfo};
 
 use crate::{convert, ffi};
 

@@ -1,35 +1,29 @@
 //! The backend as a standalone plugin: the umbrella loads it, and tests register it directly.
-use std::{env, str::FromStr, sync::Arc, time::Instant};
+use std::env;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Instant;
 
-use exec::{
-    Device,
-    dnn::{Libraries, Mode},
-    gpu::{GpuSettings, TuneMode},
-    host::HostDevice,
-};
+use exec::Device;
+use exec::dnn::{Libraries, Mode};
+use exec::gpu::{GpuSettings, TuneMode};
+use exec::host::HostDevice;
 use hip::DriverKind;
-use options::{
-    BackendOptions, DEVICE_ID_KEY,
-    hip::{self as keys, GRAPH_CAPTURE},
-};
-use ort_ep::{
-    DeviceOffer, Environment, EpRequest, Error, Factory, ModelCompatibility, NewEp, Registration, Result,
-    saved::{self, Save},
-    view::HardwareDevice,
-};
+use options::hip::{self as keys, GRAPH_CAPTURE};
+use options::{BackendOptions, DEVICE_ID_KEY};
+use ort_ep::saved::{self, Save};
+use ort_ep::view::HardwareDevice;
+use ort_ep::{DeviceOffer, Environment, EpRequest, Error, Factory, ModelCompatibility, NewEp, Registration, Result};
 use reports::ReportFile;
 
-use crate::{
-    ep::HipEp,
-    gpu::{self, Gpus},
-    hipdnn,
-    memory::MemoryReport,
-    profile::Profiles,
-    progress,
-    runs::Runs,
-    saved::{FILE_EXTENSION, compatibility},
-    tuning::Tuning,
-};
+use crate::ep::HipEp;
+use crate::gpu::{self, Gpus};
+use crate::memory::MemoryReport;
+use crate::profile::Profiles;
+use crate::runs::Runs;
+use crate::saved::{FILE_EXTENSION, compatibility};
+use crate::tuning::Tuning;
+use crate::{hipdnn, progress};
 
 /// Creates the library's factory.
 pub(crate) fn create(_: Registration<'_>) -> Result<Box<dyn Factory>> {

@@ -1,20 +1,17 @@
 //! The backend's only unsafe code: passes ONNX Runtime's streams, tensors and files to the engine.
-use std::{
-    borrow::Cow,
-    fs::File,
-    io,
-    path::Path,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-};
+use std::borrow::Cow;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use exec::{Capture, ExecError, Observer, Order, Parallel, Prepared, Run};
 use hip::{CopyKind, DriverKind, RawStream};
-use ort_ep::{
-    DeviceKind, Error, Result,
-    view::{KernelContext, Tensor, TensorMut},
-};
+use ort_ep::view::{KernelContext, Tensor, TensorMut};
+use ort_ep::{DeviceKind, Error, Result};
 
-use crate::{partition::PerValue, status};
+use crate::partition::PerValue;
+use crate::status;
 
 /// The stream of a call.
 pub(crate) fn stream<'a>(context: &'a KernelContext<'_>) -> Result<Option<RawStream<'a>>> {

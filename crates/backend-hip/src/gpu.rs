@@ -2,11 +2,9 @@
 //!
 //! A GPU is opened by the first session that needs it and shared by all later ones, so compiled kernels and memory for
 //! runs are reused.
-use std::{
-    env,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::env;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use exec::gpu::{GpuDevice, TuneMode, Tuned};
 use hip::{DriverKind, Rtc};

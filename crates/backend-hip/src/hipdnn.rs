@@ -2,10 +2,8 @@
 //!
 //! The session-config entry `ep.hip.hipdnn` is `auto`, `on` or `off`. With the host driver, `auto` means `off`: the
 //! hipDNN library that works there runs the engine's own code.
-use exec::{
-    dnn::{Libraries, Mode, Offering},
-    host::HostDevice,
-};
+use exec::dnn::{Libraries, Mode, Offering};
+use exec::host::HostDevice;
 use options::hip::HIPDNN;
 use ort_ep::Result;
 

@@ -1,17 +1,14 @@
 //! Reads ONNX Runtime nodes into records.
 use std::collections::HashMap;
 
-use graph::{Declined, Op, Tensor, ops::Attributes};
-use ort_ep::{
-    Error, ErrorCode, FusedPartition, Result,
-    view::{Node, Tensor as TensorView, ValueInfo},
-};
+use graph::ops::Attributes;
+use graph::{Declined, Op, Tensor};
+use ort_ep::view::{Node, Tensor as TensorView, ValueInfo};
+use ort_ep::{Error, ErrorCode, FusedPartition, Result};
 
-use crate::{
-    convert,
-    external::ExternalFiles,
-    record::{NodeRecord, Record, SMALL_CONSTANT_BYTES, ValueRecord},
-};
+use crate::convert;
+use crate::external::ExternalFiles;
+use crate::record::{NodeRecord, Record, SMALL_CONSTANT_BYTES, ValueRecord};
 
 /// Reads a partition. Its inputs and outputs are in the fused node's order.
 ///

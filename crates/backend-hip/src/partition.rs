@@ -1,26 +1,19 @@
 //! A compiled partition.
-use std::{
-    borrow::Cow,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use exec::{CompiledPartition, Input, Observer, Order, Peak, RunBy};
 use graph::{Graph, Step};
-use ort_ep::{
-    Error, Partition, Result,
-    view::{KernelContext, Tensor},
-};
+use ort_ep::view::{KernelContext, Tensor};
+use ort_ep::{Error, Partition, Result};
 use reports::{Profile, ReportFile};
 use smallvec::SmallVec;
 
-use crate::{
-    ffi,
-    profile::{Profiles, Recorder},
-    runs::Runs,
-    status,
-    timed::TimedRun,
-};
+use crate::profile::{Profiles, Recorder};
+use crate::runs::Runs;
+use crate::timed::TimedRun;
+use crate::{ffi, status};
 
 /// One entry per input or output; most partitions need no heap allocation for it.
 pub(crate) type PerValue<T> = SmallVec<[T; 8]>;

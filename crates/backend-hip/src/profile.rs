@@ -2,13 +2,9 @@
 //!
 //! ONNX Runtime creates one profiler per session, and another for each run that is profiled separately. It tells each
 //! profiler which of its events are open on which thread, so each one records only the steps of its own runs.
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use exec::{Peak, RunBy, ThreadId};
 use graph::{Graph, Step, View};

@@ -1,10 +1,8 @@
 //! A partition as plain data: read from ONNX Runtime, or from a saved partition.
 //!
 //! Both sources produce the same record, so both become a graph in the same way.
-use graph::{
-    DType, Declined, Graph, Node, Op, Tensor, ValueId,
-    ops::{self, Attributes, InputInfo, NodeInfo},
-};
+use graph::ops::{self, Attributes, InputInfo, NodeInfo};
+use graph::{DType, Declined, Graph, Node, Op, Tensor, ValueId};
 
 /// Constants up to this size are read when nodes are offered; larger ones are read when the partition is compiled.
 pub(crate) const SMALL_CONSTANT_BYTES: usize = 4096;

@@ -3,15 +3,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use exec::{Capture, Ledger, Order, ThreadId};
 use hip::{DriverKind, RawStream};
-use ort_ep::{
-    Error, Result,
-    view::{KernelContext, RunOptions},
-};
+use ort_ep::view::{KernelContext, RunOptions};
+use ort_ep::{Error, Result};
 
-use crate::{
-    capture::{Captures, Recording},
-    ffi, status,
-};
+use crate::capture::{Captures, Recording};
+use crate::{ffi, status};
 
 /// The runs of a session.
 pub(crate) struct Runs {
@@ -151,16 +147,13 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        sync::{Arc, mpsc},
-        thread,
-    };
+    use std::sync::{Arc, mpsc};
+    use std::thread;
 
-    use exec::{CompiledPartition, Input, Prepared, Run, Serial, host::HostDevice};
-    use graph::{
-        DType, Node, Tensor,
-        ops::{self, Attributes, InputInfo, NodeInfo},
-    };
+    use exec::host::HostDevice;
+    use exec::{CompiledPartition, Input, Prepared, Run, Serial};
+    use graph::ops::{self, Attributes, InputInfo, NodeInfo};
+    use graph::{DType, Node, Tensor};
 
     use super::*;
 

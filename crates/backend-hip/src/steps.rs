@@ -69,15 +69,11 @@ pub(crate) fn rounded(number: f64, places: i32) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use exec::{
-        CompiledPartition, Input,
-        dnn::{Libraries, Mode},
-        host::HostDevice,
-    };
-    use graph::{
-        DType, Node,
-        ops::{self, Attributes, InputInfo, NodeInfo},
-    };
+    use exec::dnn::{Libraries, Mode};
+    use exec::host::HostDevice;
+    use exec::{CompiledPartition, Input};
+    use graph::ops::{self, Attributes, InputInfo, NodeInfo};
+    use graph::{DType, Node};
 
     use super::*;
 

@@ -2,10 +2,8 @@
 //!
 //! Times are measured by the device. Steps are timed one by one, so a run takes longer and is not replayed as a captured
 //! graph.
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use exec::{Peak, RunBy};
 use graph::{DType, Graph, Step};
@@ -67,12 +65,9 @@ pub(crate) fn share_of_peak(step: &Step, took: Duration, peak: Option<Peak>) -> 
 
 #[cfg(test)]
 mod tests {
-    use graph::{
-        View,
-        expr::Expr,
-        prim::{BufferId, Map, Prim},
-        shape,
-    };
+    use graph::expr::Expr;
+    use graph::prim::{BufferId, Map, Prim};
+    use graph::{View, shape};
 
     use super::*;
 

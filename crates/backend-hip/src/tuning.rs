@@ -7,21 +7,16 @@
 //! The session-config entry `ep.hip.disable_passes` lists passes and stages to disable, separated by commas. The entry
 //! `ep.hip.dump_dir` names a folder, which is created if necessary. Each stage of each partition is written to a text
 //! file in it, named after the partition, a running number and the stage.
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use exec::{Settings, Watcher};
-use graph::{Graph, Unread, pass::Selection};
-use options::{
-    BackendOptions,
-    hip::{DISABLE_PASSES, DUMP_DIR, LAST_LOGITS},
-};
+use graph::pass::Selection;
+use graph::{Graph, Unread};
+use options::BackendOptions;
+use options::hip::{DISABLE_PASSES, DUMP_DIR, LAST_LOGITS};
 use ort_ep::{Error, Result, view};
 
 /// The maximum number of files per partition: a session with ever-changing shapes must not fill the disk.

@@ -2,19 +2,16 @@
 //!
 //! ONNX Runtime stores a compiled partition as an `EPContext` node that holds a program (`.mxr`) or names its file next
 //! to the model. Nodes saved by AMD's own provider can be read too.
-use std::{fmt::Display, path::Path};
+use std::fmt::Display;
+use std::path::Path;
 
-use ort_ep::{
-    EpContextNode, FusedPartition, ModelCompatibility, Result,
-    saved::{self, Blob, Save},
-    view::Node,
-};
+use ort_ep::saved::{self, Blob, Save};
+use ort_ep::view::Node;
+use ort_ep::{EpContextNode, FusedPartition, ModelCompatibility, Result};
 
-use crate::{
-    mgx::{Program, SavedHeader, Version},
-    status,
-    toolchain::Toolchain,
-};
+use crate::mgx::{Program, SavedHeader, Version};
+use crate::status;
+use crate::toolchain::Toolchain;
 
 /// The name that AMD's provider writes into the nodes it saves.
 const AMD_SOURCE: &str = "MIGraphXExecutionProvider";

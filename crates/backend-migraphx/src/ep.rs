@@ -1,23 +1,17 @@
 //! The execution provider of one session.
-use std::{
-    collections::HashMap,
-    path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ort_ep::{
-    Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, Result, Runtime,
-    saved::Save,
-    view::{Dim, Graph, Node, ValueInfo},
-};
+use ort_ep::saved::Save;
+use ort_ep::view::{Dim, Graph, Node, ValueInfo};
+use ort_ep::{Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, Result, Runtime};
 
-use crate::{
-    claim, context,
-    mgx::{Feature, Program},
-    onnx::{self, Boundary, Model, Stop, Value},
-    partition::{MgxPartition, Positions},
-    toolchain::Toolchain,
-};
+use crate::mgx::{Feature, Program};
+use crate::onnx::{self, Boundary, Model, Stop, Value};
+use crate::partition::{MgxPartition, Positions};
+use crate::toolchain::Toolchain;
+use crate::{claim, context};
 
 /// One session on MIGraphX.
 pub(crate) struct MgxEp {

@@ -1,17 +1,17 @@
 //! The backend as a standalone plugin: the umbrella loads it, and tests register it directly.
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, OnceLock},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use hip::{Device, Driver, DriverKind};
-use ort_ep::{
-    DeviceOffer, Environment, EpRequest, Error, Factory, ModelCompatibility, NewEp, Registration, Result,
-    saved::{self, Save},
-    view::HardwareDevice,
-};
+use ort_ep::saved::{self, Save};
+use ort_ep::view::HardwareDevice;
+use ort_ep::{DeviceOffer, Environment, EpRequest, Error, Factory, ModelCompatibility, NewEp, Registration, Result};
 
-use crate::{context, ep::MgxEp, mgx::Library, options::Options, status, toolchain::Toolchain};
+use crate::ep::MgxEp;
+use crate::mgx::Library;
+use crate::options::Options;
+use crate::toolchain::Toolchain;
+use crate::{context, status};
 
 /// Creates the library's factory.
 pub(crate) fn create(_: Registration<'_>) -> Result<Box<dyn Factory>> {

@@ -1,17 +1,13 @@
 //! Compiles a model for given shapes.
-use std::{
-    path::Path,
-    sync::mpsc::{self, RecvTimeoutError},
-    time::{Duration, Instant},
-};
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
-use crate::{
-    cache::{Cache, Key, KeyBuilder, Origin, Programs},
-    calibration::{self, Narrow, Ranges},
-    mgx::{CompileOptions, Feature, Library, MgxError, ParseOptions, Program, Quantize, SavedHeader, Target},
-    onnx::Model,
-    options::{Options, Precision},
-};
+use crate::cache::{Cache, Key, KeyBuilder, Origin, Programs};
+use crate::calibration::{self, Narrow, Ranges};
+use crate::mgx::{CompileOptions, Feature, Library, MgxError, ParseOptions, Program, Quantize, SavedHeader, Target};
+use crate::onnx::Model;
+use crate::options::{Options, Precision};
 
 /// How often a long compilation logs that it is still running.
 const PROGRESS: Duration = Duration::from_secs(10);

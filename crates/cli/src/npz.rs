@@ -66,7 +66,8 @@ fn content(entry: ZipFile<'_, impl Read>) -> Result<Vec<u8>> {
 mod tests {
     use std::io::{Cursor, Write};
 
-    use flate2::{Compression, write::DeflateEncoder};
+    use flate2::Compression;
+    use flate2::write::DeflateEncoder;
     use proptest::prelude::*;
 
     use super::*;

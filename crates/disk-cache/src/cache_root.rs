@@ -1,10 +1,8 @@
 //! The user's cache folder: where it is, what is in it, and clearing it.
-use std::{
-    ffi::{OsStr, OsString},
-    fs, io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
 
 use crate::{CacheError, Entry, Folder};
 

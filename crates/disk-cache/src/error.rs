@@ -1,10 +1,8 @@
 //! Why a cache folder is not used.
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    io,
-    path::PathBuf,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why a cache folder is not used. Callers continue without a cache.
 #[derive(Debug, thiserror::Error)]

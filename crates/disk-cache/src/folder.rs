@@ -1,18 +1,14 @@
 //! A folder that passed the check, and the files in it.
-use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Read as _, Write as _},
-    path::{Path, PathBuf},
-    process,
-    sync::atomic::{AtomicUsize, Ordering},
-    time::SystemTime,
-};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
 
-use crate::{
-    CacheError,
-    room::UNFINISHED,
-    trust::{self, CheckedPath},
-};
+use crate::CacheError;
+use crate::room::UNFINISHED;
+use crate::trust::{self, CheckedPath};
 
 /// A folder that no other user can write to. Open it for each use: its permissions may change.
 #[derive(Clone, Debug, PartialEq, Eq)]

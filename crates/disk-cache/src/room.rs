@@ -1,10 +1,8 @@
 //! The size limit of a folder.
-use std::{
-    ffi::OsStr,
-    fs, io,
-    path::{Path, PathBuf},
-    time::{Duration, SystemTime},
-};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use std::{fs, io};
 
 use crate::Folder;
 

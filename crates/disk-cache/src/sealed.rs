@@ -1,9 +1,7 @@
 //! Files that begin with a digest of their content: truncated or corrupted files are not used.
-use std::{
-    fs::{self, File},
-    io,
-    path::Path,
-};
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
 
 use crate::Folder;
 

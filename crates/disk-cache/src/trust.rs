@@ -17,11 +17,9 @@ pub(crate) use unix::{check, check_file};
 /// Systems whose permissions are not checked.
 #[cfg(not(unix))]
 mod plain {
-    use std::{
-        fs::{self, Metadata},
-        io,
-        path::Path,
-    };
+    use std::fs::{self, Metadata};
+    use std::io;
+    use std::path::Path;
 
     use super::CheckedPath;
     use crate::CacheError;
@@ -42,13 +40,11 @@ mod plain {
 
 #[cfg(unix)]
 mod unix {
-    use std::{
-        ffi::OsString,
-        fs::{self, Metadata},
-        io,
-        os::unix::fs::MetadataExt as _,
-        path::{self, Component, Path, PathBuf},
-    };
+    use std::ffi::OsString;
+    use std::fs::{self, Metadata};
+    use std::io;
+    use std::os::unix::fs::MetadataExt as _;
+    use std::path::{self, Component, Path, PathBuf};
 
     use super::CheckedPath;
     use crate::CacheError;

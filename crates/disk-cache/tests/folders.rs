@@ -1,11 +1,9 @@
 //! Which folders are used, and what happens to their files.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::{
-    fs::{self, File},
-    path::{Path, PathBuf},
-    time::{Duration, SystemTime},
-};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use disk_cache::{CacheError, Cleared, Folder, clear, list, root};
 

@@ -7,21 +7,15 @@
 //! AMDGPU_EP_HIPDNN_LIBRARY=target/stage/release/lib/libhipdnn_host.so \
 //!     cargo run --release -p exec --example conv_by_hipdnn
 //! ```
-use std::{
-    error::Error,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use exec::{
-    CompiledPartition, Input, Order, Pool, Prepared, Run,
-    dnn::{Libraries, Mode},
-    host::HostDevice,
-};
-use graph::{
-    DType, Graph, Node,
-    ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
-};
+use exec::dnn::{Libraries, Mode};
+use exec::host::HostDevice;
+use exec::{CompiledPartition, Input, Order, Pool, Prepared, Run};
+use graph::ops::{self, Attribute, Attributes, InputInfo, NodeInfo};
+use graph::{DType, Graph, Node};
 
 const ROUNDS: usize = 201;
 

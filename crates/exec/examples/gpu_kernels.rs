@@ -6,18 +6,20 @@
 //! minimum that the step has to read and write; the share is relative to the driver's own copy of as many bytes in the
 //! same run. Host time is the time to queue one run of the plan. On the host driver, kernels run in the wave simulator:
 //! that shows that everything works, but says nothing about speed.
-use std::{error::Error, process::ExitCode, sync::Arc, time::Instant};
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
 
-use exec::{Device as _, Ledger, Loaded, Order, Prepared, Run, RunBy, Serial, gpu::GpuDevice};
-use graph::{
-    DType, Graph, Plan, Prim, Scalar, Step, View,
-    expr::{Binary, Expr, Unary},
-    plan::{BufferPlace, OutputSpec},
-    prim::{BufferId, Cumulative, Map, Norm, Pool, PoolKind, Reduce, ReduceKind, Softmax},
-    shape,
-};
+use exec::gpu::GpuDevice;
+use exec::{Device as _, Ledger, Loaded, Order, Prepared, Run, RunBy, Serial};
+use graph::expr::{Binary, Expr, Unary};
+use graph::plan::{BufferPlace, OutputSpec};
+use graph::prim::{BufferId, Cumulative, Map, Norm, Pool, PoolKind, Reduce, ReduceKind, Softmax};
+use graph::{DType, Graph, Plan, Prim, Scalar, Step, View, shape};
 use hip::{CopyKind, Device, DeviceBuffer, Driver, DriverKind};
-use kernels::{Arch, RtcCompiler, sim::Simulator};
+use kernels::sim::Simulator;
+use kernels::{Arch, RtcCompiler};
 
 /// Below this, some tensors would have no elements.
 const LEAST_KIB: usize = 64;

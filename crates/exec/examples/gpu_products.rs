@@ -5,16 +5,16 @@
 //! Small cases are compared with the host's primitives: the largest difference, relative to the largest magnitude.
 //! Large ones are timed: medians between events on the device, the operations of the product, and the minimum number of
 //! bytes to move.
-use std::{error::Error, process::ExitCode, sync::Arc};
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
 
-use exec::{Device as _, Ledger, Loaded, Order, Prepared, Run, RunBy, Serial, gpu::GpuDevice};
-use graph::{
-    DType, Graph, Plan, Prim, Scalar, Step, Tensor, View,
-    expr::Expr,
-    plan::{BufferPlace, OutputSpec},
-    prim::{Attention, BufferId, Conv, ProductKind},
-    shape,
-};
+use exec::gpu::GpuDevice;
+use exec::{Device as _, Ledger, Loaded, Order, Prepared, Run, RunBy, Serial};
+use graph::expr::Expr;
+use graph::plan::{BufferPlace, OutputSpec};
+use graph::prim::{Attention, BufferId, Conv, ProductKind};
+use graph::{DType, Graph, Plan, Prim, Scalar, Step, Tensor, View, shape};
 use hip::{Device, DeviceBuffer, Driver, DriverKind, Event, Stream};
 use kernels::{Arch, RtcCompiler};
 

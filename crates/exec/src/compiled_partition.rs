@@ -1,19 +1,14 @@
 //! A partition that is ready to run.
-use std::{
-    fmt,
-    sync::{
-        Arc, Mutex, PoisonError, RwLock,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use graph::{
-    Graph, Plan, Shape, Tensor,
-    lower::InputSpec,
-    pass::{self, Fired, Selection},
-};
+use graph::lower::InputSpec;
+use graph::pass::{self, Fired, Selection};
+use graph::{Graph, Plan, Shape, Tensor};
 
-use crate::{Device, ExecError, Loaded, Lru, Prepared, assignment::Assignment};
+use crate::assignment::Assignment;
+use crate::{Device, ExecError, Loaded, Lru, Prepared};
 
 /// Plans cached per partition. A plan holds steps and offsets but no memory, so this is generous.
 const KEPT_PLANS: usize = 64;

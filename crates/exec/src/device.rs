@@ -1,14 +1,10 @@
 //! The interface between a device and the engine.
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use graph::{
-    Graph, Plan, Step, Tensor,
-    plan::{Budget, Capabilities},
-    quant::QuantWeights,
-};
+use graph::plan::{Budget, Capabilities};
+use graph::quant::QuantWeights;
+use graph::{Graph, Plan, Step, Tensor};
 use host_ops::Parallel;
 use kernels::Peak;
 

@@ -1,9 +1,7 @@
 //! Counts the memory that the engine holds, by purpose. It is counted where it is allocated, for all sessions of this
 //! library.
-use std::{
-    ops::Deref,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What memory is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,8 @@
 //! translated for it: `gpu/blas.rs`, `dnn/operations.rs`, and the `kernels` crate.
 use std::str::FromStr;
 
-use graph::{Declined, Prim, Step, prim::ProductKind};
+use graph::prim::ProductKind;
+use graph::{Declined, Prim, Step};
 use hip::DriverKind;
 
 /// A backend that a GPU asks to run a step.
@@ -222,12 +223,10 @@ mod tests {
 
     #[test]
     fn long_attention_is_offered_where_a_device_is_listed_for_it() {
-        use graph::{
-            DType, Shape, View,
-            expr::Expr,
-            prim::{Attention, BufferId, CachedAttention, Filled, Sinks},
-            shape::dense_strides,
-        };
+        use graph::expr::Expr;
+        use graph::prim::{Attention, BufferId, CachedAttention, Filled, Sinks};
+        use graph::shape::dense_strides;
+        use graph::{DType, Shape, View};
         let attention = |queries: usize, keys: usize| {
             let shape = [2, 4, queries, keys].as_slice().into();
             let prim = Prim::Attention(Attention { alpha: 1.0, shape, scores: Expr::new(), zero_if_hidden: false });
@@ -261,7 +260,8 @@ mod tests {
 
     #[test]
     fn attention_and_small_products_stay_with_us_unless_all_is_wanted() {
-        use graph::{expr::Expr, prim::Attention};
+        use graph::expr::Expr;
+        use graph::prim::Attention;
         let (shape, scores) = ([2usize, 2].as_slice().into(), Expr::new());
         let step = |prim| Step { node: 0, prim, inputs: Vec::new(), outputs: Vec::new() };
         let attention = step(Prim::Attention(Attention { alpha: 1.0, shape, scores, zero_if_hidden: false }));

@@ -1,8 +1,6 @@
 //! Identifies threads.
-use std::{
-    cell::Cell,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A unique number for a thread.
 ///

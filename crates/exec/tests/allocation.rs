@@ -2,19 +2,17 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    sync::Arc,
-};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+use exec::gpu::{GpuSettings, ReplayMode};
+use exec::host::HostDevice;
+use exec::{CompiledPartition, Input, Ledger, Order, Run, Serial};
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
 
 use common::{Case, random, tensor};
-use exec::{
-    CompiledPartition, Input, Ledger, Order, Run, Serial,
-    gpu::{GpuSettings, ReplayMode},
-    host::HostDevice,
-};
-use graph::{DType, Tensor, ops::Attribute};
 
 struct Counting;
 

@@ -6,19 +6,16 @@ mod common;
 
 use std::sync::Arc;
 
+use exec::host::{HostDevice, run_partition};
+use exec::{CompiledPartition, Device, ExecError, Input, Loaded, Settings};
+use graph::ops::Attribute;
+use graph::pass::Selection;
+use graph::plan::{Capabilities, Capability};
+use graph::prim::ProductKind;
+use graph::{DType, Graph, Prim, Tensor};
+
 use build::Build;
 use common::{assert_close, numbers, random, tensor};
-use exec::{
-    CompiledPartition, Device, ExecError, Input, Loaded, Settings,
-    host::{HostDevice, run_partition},
-};
-use graph::{
-    DType, Graph, Prim, Tensor,
-    ops::Attribute,
-    pass::Selection,
-    plan::{Capabilities, Capability},
-    prim::ProductKind,
-};
 
 /// The host as a device that wants channels-last images.
 struct Turned(HostDevice);

@@ -6,14 +6,15 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
+use exec::host::{HostDevice, run_partition};
+use exec::{CompiledPartition, Device, Input, Prepared, RunBy, Settings};
+use graph::ops::Attribute;
+use graph::pass::Selection;
+use graph::{DType, Graph, Tensor, ValueId};
+use kernels::Arch;
+
 use build::Build;
 use common::{assert_close, device, numbers, random, tensor};
-use exec::{
-    CompiledPartition, Device, Input, Prepared, RunBy, Settings,
-    host::{HostDevice, run_partition},
-};
-use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
-use kernels::Arch;
 
 /// Serialises simulation: the wave width is a process-wide setting.
 static SIMULATOR: Mutex<()> = Mutex::new(());

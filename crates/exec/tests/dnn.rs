@@ -6,11 +6,13 @@ mod common;
 #[path = "common/dnn.rs"]
 mod dnn;
 
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
+use proptest::prelude::*;
+
 use build::Build;
 use common::{Case, assert_close, numbers, random, tensor};
 use dnn::both;
-use graph::{DType, Tensor, ops::Attribute};
-use proptest::prelude::*;
 
 const TAKEN: &str = "hipDNN: HOST_CPU_ENGINE";
 

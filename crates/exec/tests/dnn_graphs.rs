@@ -7,16 +7,17 @@ mod common;
 #[path = "common/dnn.rs"]
 mod dnn;
 
-use std::{process::Command, sync::Arc};
+use std::process::Command;
+use std::sync::Arc;
+
+use exec::CompiledPartition;
+use exec::gpu::GpuSettings;
+use exec::host::{HostDevice, run_partition};
+use graph::ops::Attribute;
+use graph::{DType, Graph, Tensor};
 
 use build::Build;
 use common::{Case, assert_close, numbers, random, tensor};
-use exec::{
-    CompiledPartition,
-    gpu::GpuSettings,
-    host::{HostDevice, run_partition},
-};
-use graph::{DType, Graph, Tensor, ops::Attribute};
 
 const SWITCH: &str = "AMDGPU_EP_HIPDNN_HOST_LACKS";
 const ONE: &str = "hipDNN: HOST_CPU_ENGINE";

@@ -6,20 +6,19 @@ mod common;
 #[path = "common/dnn.rs"]
 mod dnn;
 
-use std::{
-    sync::{Arc, Mutex, mpsc},
-    thread,
-    time::{Duration, Instant},
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use exec::host::{HostDevice, run_partition};
+use exec::{
+    Capture, CompiledPartition, Device, ExecError, Input, Ledger, Observer, Order, Prepared, Run, RunBy, Serial,
 };
+use graph::{DType, Graph, Step};
 
 use build::Build;
 use common::{assert_close, numbers, random, tensor};
 use dnn::driver;
-use exec::{
-    Capture, CompiledPartition, Device, ExecError, Input, Ledger, Observer, Order, Prepared, Run, RunBy, Serial,
-    host::{HostDevice, run_partition},
-};
-use graph::{DType, Graph, Step};
 
 const SIDE: usize = 12;
 const SHAPE: [usize; 2] = [SIDE, SIDE];

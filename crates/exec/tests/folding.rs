@@ -1,10 +1,9 @@
 //! Checks that work on constants is done once for all shapes.
 #![allow(clippy::unwrap_used)]
-use exec::{CompiledPartition, Input, host::HostDevice};
-use graph::{
-    DType, Graph, Node, Plan, Tensor, ValueId,
-    ops::{self, Attributes, InputInfo, NodeInfo},
-};
+use exec::host::HostDevice;
+use exec::{CompiledPartition, Input};
+use graph::ops::{self, Attributes, InputInfo, NodeInfo};
+use graph::{DType, Graph, Node, Plan, Tensor, ValueId};
 
 const ROWS: usize = 70;
 const COLUMNS: usize = 90;

@@ -7,13 +7,14 @@ mod common;
 
 use std::sync::Mutex;
 
+use exec::host::{HostDevice, run_partition};
+use exec::{CompiledPartition, Device, Input, RunBy, Settings};
+use graph::ops::Attribute;
+use graph::pass::Selection;
+use graph::{DType, Graph, Tensor, ValueId};
+
 use build::Build;
 use common::{assert_close, device, numbers, random, tensor};
-use exec::{
-    CompiledPartition, Device, Input, RunBy, Settings,
-    host::{HostDevice, run_partition},
-};
-use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
 
 /// Serialises simulation: the wave width is a process-wide setting.
 static SIMULATOR: Mutex<()> = Mutex::new(());

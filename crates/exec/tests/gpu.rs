@@ -5,19 +5,18 @@ mod lookup;
 
 mod common;
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, mpsc},
-    thread,
-};
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use exec::gpu::{GpuDevice, GpuSettings, ReplayMode};
+use exec::{Capture, CompiledPartition, ExecError, Input, Ledger, Order, Run, RunBy, Serial};
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
+use kernels::sim::Simulator;
+use kernels::{Arch, CompileError, Compiler, Kernel};
 
 use common::{Case, random};
-use exec::{
-    Capture, CompiledPartition, ExecError, Input, Ledger, Order, Run, RunBy, Serial,
-    gpu::{GpuDevice, GpuSettings, ReplayMode},
-};
-use graph::{DType, Tensor, ops::Attribute};
-use kernels::{Arch, CompileError, Compiler, Kernel, sim::Simulator};
 use lookup::{Lookup, Memory, SENTINEL, gpu};
 
 fn with_graphs(graphs: ReplayMode) -> GpuDevice {

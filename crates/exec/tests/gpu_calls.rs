@@ -5,11 +5,14 @@ mod lookup;
 
 mod common;
 
-use std::{fs, path::Path, sync::Arc};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
 
-use common::Case;
 use exec::{CompiledPartition, ExecError, Input, Ledger, Order, Run, Serial};
 use graph::DType;
+
+use common::Case;
 use lookup::{Lookup, Memory, gpu};
 
 /// The calls recorded while `work` runs, without the query for the current device that every call makes first.

@@ -4,9 +4,12 @@ mod common;
 
 use std::sync::Arc;
 
+use exec::host::HostDevice;
+use exec::{Capture, CompiledPartition, Device, Input, Order, Prepared, Run, RunBy, Serial};
+use graph::DType;
+use graph::ops::Attribute;
+
 use common::{Case, assert_close, device, random, tensor};
-use exec::{Capture, CompiledPartition, Device, Input, Order, Prepared, Run, RunBy, Serial, host::HostDevice};
-use graph::{DType, ops::Attribute};
 
 const BATCH: usize = 2;
 const HEADS: usize = 6;

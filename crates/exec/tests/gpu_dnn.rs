@@ -9,14 +9,14 @@ mod dnn;
 
 use std::sync::Arc;
 
+use exec::CompiledPartition;
+use exec::gpu::GpuSettings;
+use exec::host::{HostDevice, run_partition};
+use graph::ops::Attribute;
+use graph::{DType, Graph, Tensor};
+
 use build::Build;
 use common::{assert_close, numbers, random, tensor};
-use exec::{
-    CompiledPartition,
-    gpu::GpuSettings,
-    host::{HostDevice, run_partition},
-};
-use graph::{DType, Graph, Tensor, ops::Attribute};
 
 fn floats(shape: &[usize], seed: u64) -> Tensor {
     tensor(DType::F32, shape, &random(shape.iter().product(), seed))

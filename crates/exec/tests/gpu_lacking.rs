@@ -3,18 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
 
-use std::{
-    process::Command,
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
-};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use common::{Case, device::simulated, random, tensor};
-use exec::{
-    CompiledPartition, Input, Ledger, Observer, Order, Run, RunBy, Serial,
-    gpu::{GpuDevice, GpuSettings, ReplayMode, TuneMode, Tuned},
-};
+use exec::gpu::{GpuDevice, GpuSettings, ReplayMode, TuneMode, Tuned};
+use exec::{CompiledPartition, Input, Ledger, Observer, Order, Run, RunBy, Serial};
 use graph::{DType, Step, Tensor};
+
+use common::device::simulated;
+use common::{Case, random, tensor};
 
 const CHILD: &str = "EXEC_TEST_LACKING_CHILD";
 const SWITCH: &str = "AMDGPU_EP_HOST_LACKS";

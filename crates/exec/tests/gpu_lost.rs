@@ -10,11 +10,12 @@ mod lookup;
 
 mod common;
 
+use exec::{CompiledPartition, ExecError, Input, Order};
+use graph::DType;
+
 use build::Build;
 use common::{random, tensor};
-use exec::{CompiledPartition, ExecError, Input, Order};
 use fickle::fickle;
-use graph::DType;
 use lookup::{Lookup, Memory, gpu};
 
 #[test]

@@ -8,6 +8,7 @@ mod common;
 use std::sync::{Mutex, PoisonError};
 
 use exec::{ExecError, Input, Order};
+
 use lookup::{COLUMNS, Lookup, Memory, gpu};
 
 /// Serialises the tests: free memory belongs to the driver, not to a test.

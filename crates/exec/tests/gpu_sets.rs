@@ -2,12 +2,18 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
 
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use exec::gpu::GpuDevice;
+use exec::memory::Purpose;
+use exec::{CompiledPartition, Input, RunBy};
+use graph::DType;
+use graph::ops::Attribute;
+use kernels::sim::Simulator;
+use kernels::{Arch, CachedCompiler, Compiler, Counts, NoCompiler, catalogue};
 
 use common::{Case, random, tensor};
-use exec::{CompiledPartition, Input, RunBy, gpu::GpuDevice, memory::Purpose};
-use graph::{DType, ops::Attribute};
-use kernels::{Arch, CachedCompiler, Compiler, Counts, NoCompiler, catalogue, sim::Simulator};
 
 const TARGET: &str = "gfx1100";
 

@@ -11,15 +11,15 @@ mod common;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use exec::host::{HostDevice, run_partition};
+use exec::memory::Purpose;
+use exec::{CompiledPartition, Input, Order, RunBy};
+use graph::ops::Attribute;
+use graph::{DType, Graph, Tensor};
+
 use build::Build;
 use common::{numbers, random, tensor};
-use exec::{
-    CompiledPartition, Input, Order, RunBy,
-    host::{HostDevice, run_partition},
-    memory::Purpose,
-};
 use fickle::fickle;
-use graph::{DType, Graph, Tensor, ops::Attribute};
 use lookup::{COLUMNS, Lookup, Memory, gpu};
 
 /// Serialises the tests: byte counts are process-wide.

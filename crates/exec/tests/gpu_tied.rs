@@ -6,14 +6,15 @@ mod common;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use exec::host::{HostDevice, run_partition};
+use exec::memory::Purpose;
+use exec::{CompiledPartition, Input, RunBy, Settings};
+use graph::ops::Attribute;
+use graph::pass::Selection;
+use graph::{DType, Graph, Tensor};
+
 use build::Build;
 use common::{assert_close, device, numbers, random, tensor};
-use exec::{
-    CompiledPartition, Input, RunBy, Settings,
-    host::{HostDevice, run_partition},
-    memory::Purpose,
-};
-use graph::{DType, Graph, Tensor, ops::Attribute, pass::Selection};
 
 /// The number of words in the vocabulary, and the width of each embedding.
 const WORDS: usize = 1100;

@@ -2,19 +2,17 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
 
-use std::{
-    fs,
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 
-use common::{Case, device::simulated, random, tensor};
-use exec::{
-    CompiledPartition, Input, Prepared, RunBy, TunedStep,
-    dnn::{Libraries, Mode},
-    gpu::{GpuDevice, GpuSettings, TuneMode, Tuned, Work},
-};
+use exec::dnn::{Libraries, Mode};
+use exec::gpu::{GpuDevice, GpuSettings, TuneMode, Tuned, Work};
+use exec::{CompiledPartition, Input, Prepared, RunBy, TunedStep};
 use graph::{DType, Tensor};
+
+use common::device::simulated;
+use common::{Case, random, tensor};
 
 fn case() -> Case {
     let (a, b) =

@@ -7,15 +7,16 @@ mod common;
 
 use std::ops::Range;
 
-use build::Build;
-use common::{random, tensor};
-use exec::{
-    CompiledPartition, Input, Serial,
-    host::{HostDevice, run_partition},
-};
-use graph::{DType, Graph, Plan, Step, Tensor, ValueId, View, ops::Attribute, plan::BufferPlace};
+use exec::host::{HostDevice, run_partition};
+use exec::{CompiledPartition, Input, Serial};
+use graph::ops::Attribute;
+use graph::plan::BufferPlace;
+use graph::{DType, Graph, Plan, Step, Tensor, ValueId, View};
 use host_ops::{Context, Scratch};
 use proptest::prelude::*;
+
+use build::Build;
+use common::{random, tensor};
 
 /// Bytes before and after every block, and their value. They keep blocks aligned.
 const GUARD_BYTES: usize = 256;

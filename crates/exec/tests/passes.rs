@@ -6,14 +6,15 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
+use exec::host::{HostDevice, run_partition};
+use exec::{CompiledPartition, Settings, Watcher};
+use graph::ops::Attribute;
+use graph::pass::Selection;
+use graph::{DType, Graph, Tensor, ValueId};
+use proptest::prelude::*;
+
 use build::Build;
 use common::{assert_close, numbers, random, tensor};
-use exec::{
-    CompiledPartition, Settings, Watcher,
-    host::{HostDevice, run_partition},
-};
-use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
-use proptest::prelude::*;
 
 fn floats(shape: &[usize], seed: u64) -> Tensor {
     tensor(DType::F32, shape, &random(shape.iter().product(), seed))

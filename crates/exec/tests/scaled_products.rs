@@ -5,13 +5,14 @@
 mod build;
 mod common;
 
+use exec::host::{HostDevice, run_partition};
+use exec::{CompiledPartition, Input, Settings};
+use graph::ops::Attribute;
+use graph::pass::Selection;
+use graph::{DType, Graph, Tensor, ValueId};
+
 use build::Build;
 use common::{assert_close, numbers, random, tensor};
-use exec::{
-    CompiledPartition, Input, Settings,
-    host::{HostDevice, run_partition},
-};
-use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
 
 const BATCH: usize = 2;
 const ROWS: usize = 5;

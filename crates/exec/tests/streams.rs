@@ -2,18 +2,19 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 
-use std::{
-    sync::{Arc, Mutex, mpsc},
-    thread::{self, ThreadId},
-    time::{Duration, Instant},
-};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
-use common::{Case, random};
+use exec::host::HostDevice;
 use exec::{
     Capture, Captured, CompiledPartition, Device, ExecError, Input, Ledger, Observer, Order, Prepared, Run, RunBy,
-    Serial, host::HostDevice,
+    Serial,
 };
-use graph::{DType, Step, Tensor, ops::Attribute};
+use graph::ops::Attribute;
+use graph::{DType, Step, Tensor};
+
+use common::{Case, random};
 
 const INNER: usize = 6;
 const COLUMNS: usize = 5;

@@ -6,11 +6,9 @@
 #![allow(clippy::unwrap_used)]
 use std::time::Instant;
 
-use graph::{
-    DType, Graph, Node, Plan, Scalar, Tensor, ValueId,
-    lower::InputSpec,
-    ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
-};
+use graph::lower::InputSpec;
+use graph::ops::{self, Attribute, Attributes, InputInfo, NodeInfo};
+use graph::{DType, Graph, Node, Plan, Scalar, Tensor, ValueId};
 
 const LAYERS: usize = 6;
 const WIDTH: usize = 64;

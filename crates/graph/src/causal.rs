@@ -2,10 +2,8 @@
 //!
 //! Scores are an expression, which can hide any key by scoring it minus infinity. Causal masks are common, and worth
 //! detecting: devices and libraries can then skip half of the work.
-use crate::{
-    expr::{Binary, Node, Ref},
-    prim::Attention,
-};
+use crate::expr::{Binary, Node, Ref};
+use crate::prim::Attention;
 
 impl Attention {
     /// How many keys precede the first row's own, if no row sees keys after its own, whatever else the scores do.
@@ -62,7 +60,8 @@ impl Attention {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, Scalar, expr::Expr};
+    use crate::expr::Expr;
+    use crate::{DType, Scalar};
 
     /// Attention with the scores that `write` builds from the product, from whether a key is ahead of `row + past`, and
     /// from minus infinity.

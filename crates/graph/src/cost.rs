@@ -1,9 +1,7 @@
 //! Lower bounds for a step's cost: the bytes it has to move and the operations it has to do.
-use crate::{
-    Prim, Step, View,
-    expr::{Expr, Node},
-    prim::ProductKind,
-};
+use crate::expr::{Expr, Node};
+use crate::prim::ProductKind;
+use crate::{Prim, Step, View};
 
 /// A step's bytes and operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,12 +105,9 @@ fn operations(expr: &Expr) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        DType,
-        expr::Binary,
-        prim::{BufferId, Conv, Epilogue, Map, MatMul, Product, Softmax},
-        shape,
-    };
+    use crate::expr::Binary;
+    use crate::prim::{BufferId, Conv, Epilogue, Map, MatMul, Product, Softmax};
+    use crate::{DType, shape};
 
     fn view(extents: &[usize]) -> View {
         let strides = shape::dense_strides(extents);

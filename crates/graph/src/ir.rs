@@ -1,11 +1,10 @@
 //! Nodes and values of one partition, before the shapes are known.
-use std::{
-    collections::{HashMap, HashSet},
-    fmt,
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
 
-use crate::{DType, Tensor, ops::Op};
+use crate::ops::Op;
+use crate::{DType, Tensor};
 
 /// A node's number; nodes are in topological order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

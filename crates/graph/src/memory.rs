@@ -1,8 +1,6 @@
 //! Where the bytes of constants are stored.
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
-};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A large page. Weights on large pages stream nearly twice as fast: the processor prefetches poorly across small ones.
 const HUGE_PAGE: usize = 2 << 20;

@@ -4,11 +4,9 @@
 //! broadcast, concatenation) is a [`Map`] that copies, or nothing at all.
 use std::fmt;
 
-use crate::{
-    DType, Shape,
-    expr::Expr,
-    shape::{self, Strides},
-};
+use crate::expr::Expr;
+use crate::shape::{self, Strides};
+use crate::{DType, Shape};
 
 pub use crate::cache::{Append, AppendAttention, CachedAttention, Filled, Positions, Rotary, Sinks};
 pub use crate::product::{Conv, Epilogue, Gate, MatMul, Product, ProductKind};

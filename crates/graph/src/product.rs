@@ -1,13 +1,11 @@
 //! Products: matrices and convolutions, with the work that is fused into them.
 use std::fmt;
 
-use crate::{
-    DType, Shape,
-    expr::Expr,
-    prim::{Norm, Prim},
-    quant::QuantMatMul,
-    shape::Strides,
-};
+use crate::expr::Expr;
+use crate::prim::{Norm, Prim};
+use crate::quant::QuantMatMul;
+use crate::shape::Strides;
+use crate::{DType, Shape};
 
 /// A product, and the work that is done in the same step.
 ///

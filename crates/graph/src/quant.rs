@@ -1,8 +1,6 @@
 //! Products with weights packed into a few bits.
-use crate::{
-    Graph, Node, Tensor,
-    ops::{Meaning, QuantProduct},
-};
+use crate::ops::{Meaning, QuantProduct};
+use crate::{Graph, Node, Tensor};
 
 /// `a [1, m, k]` times the transpose of quantised weights `[n, k]`: the output is `[1, m, n]`, of a's type.
 ///

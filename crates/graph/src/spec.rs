@@ -1,7 +1,9 @@
 //! The rules that every stage relies on.
 use std::collections::{HashMap, HashSet};
 
-use crate::{DType, Graph, Node, ValueId, expr::Unary, ops::Meaning};
+use crate::expr::Unary;
+use crate::ops::Meaning;
+use crate::{DType, Graph, Node, ValueId};
 
 impl Graph {
     /// Checks that references exist, that each value has a unique name and is produced once and before its use, that
@@ -110,10 +112,8 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        Tensor,
-        pass::testing::{Build, scalar},
-    };
+    use crate::Tensor;
+    use crate::pass::testing::{Build, scalar};
 
     #[test]
     fn a_sound_graph_passes() {

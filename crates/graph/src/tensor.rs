@@ -1,14 +1,9 @@
 //! Tensors with known contents: weights, and what the planner computes.
-use std::{
-    fmt,
-    sync::{Arc, Weak},
-};
+use std::fmt;
+use std::sync::{Arc, Weak};
 
-use crate::{
-    DType, Scalar, Shape,
-    memory::{Lender, Memory, Store},
-    shape,
-};
+use crate::memory::{Lender, Memory, Store};
+use crate::{DType, Scalar, Shape, shape};
 
 /// A dense tensor. Clones share its bytes.
 #[derive(Clone)]

@@ -1,12 +1,10 @@
 //! Plans that take too much are rejected during planning: nothing here may take time or memory.
 #![allow(clippy::unwrap_used, clippy::panic)]
-use graph::{
-    DType, Graph, LowerError, Node, Plan, Scalar, Tensor, ValueId,
-    lower::InputSpec,
-    ops::{self, Attributes, InputInfo, NodeInfo},
-    pass::Selection,
-    plan::Budget,
-};
+use graph::lower::InputSpec;
+use graph::ops::{self, Attributes, InputInfo, NodeInfo};
+use graph::pass::Selection;
+use graph::plan::Budget;
+use graph::{DType, Graph, LowerError, Node, Plan, Scalar, Tensor, ValueId};
 
 /// A device of 64 GiB.
 const BUDGET: Budget = Budget { held: 64 << 30, arena: 48 << 30, walked: 256 << 30 };

@@ -2,13 +2,11 @@
 #![allow(clippy::unwrap_used)]
 use std::fmt::Write as _;
 
-use graph::{
-    DType, Graph, Node, Plan, Scalar, Tensor, ValueId,
-    lower::InputSpec,
-    ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
-    pass::{self, Selection},
-    plan::Budget,
-};
+use graph::lower::InputSpec;
+use graph::ops::{self, Attribute, Attributes, InputInfo, NodeInfo};
+use graph::pass::{self, Selection};
+use graph::plan::Budget;
+use graph::{DType, Graph, Node, Plan, Scalar, Tensor, ValueId};
 
 /// A single-precision graph under construction.
 #[derive(Default)]

@@ -1,11 +1,9 @@
 //! Small graphs through all stages.
 #![allow(clippy::unwrap_used)]
-use graph::{
-    DType, Graph, Node, Plan, Tensor,
-    lower::InputSpec,
-    ops::{self, Attributes, InputInfo, NodeInfo},
-    plan::BufferPlace,
-};
+use graph::lower::InputSpec;
+use graph::ops::{self, Attributes, InputInfo, NodeInfo};
+use graph::plan::BufferPlace;
+use graph::{DType, Graph, Node, Plan, Tensor};
 
 /// Adds a node by its ONNX name; all its values have the same type.
 fn add(graph: &mut Graph, op_type: &str, dtype: DType, inputs: &[graph::ValueId], output: &str) -> graph::ValueId {

@@ -1,10 +1,8 @@
 //! Shapes computed from shapes, as exporters write them: the planner evaluates them, and no step remains.
 #![allow(clippy::unwrap_used)]
-use graph::{
-    DType, Graph, Node, Plan, Tensor, ValueId,
-    lower::InputSpec,
-    ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
-};
+use graph::lower::InputSpec;
+use graph::ops::{self, Attribute, Attributes, InputInfo, NodeInfo};
+use graph::{DType, Graph, Node, Plan, Tensor, ValueId};
 
 /// A graph built node by node.
 #[derive(Default)]

@@ -3,9 +3,10 @@
 
 mod common;
 
-use common::{Buffer, Stream, made, ok, start};
 use hip_host::abi::*;
 use hip_host::{Config, StreamMode};
+
+use common::{Buffer, Stream, made, ok, start};
 
 #[test]
 fn fresh_memory_is_poisoned_and_an_overrun_fails_every_later_call() {

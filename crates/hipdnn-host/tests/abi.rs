@@ -4,8 +4,9 @@ mod common;
 
 use std::process::Command;
 
-use common::{backend, library};
 use hipdnn::sys::SYMBOLS;
+
+use common::{backend, library};
 
 #[test]
 fn all_entry_points_are_exported() {

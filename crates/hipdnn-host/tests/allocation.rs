@@ -11,6 +11,7 @@ use std::sync::Arc;
 use hip::{Driver, DriverKind};
 use hipdnn::sys::{DataType, PointwiseMode as M};
 use hipdnn::{Convolution, Graph, Handle, Tensor};
+
 use inside::Inside;
 
 struct Counting;

@@ -8,12 +8,13 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use caller::Caller;
 use hipdnn::sys::{
     AttributeName as A, AttributeType as T, DataType, DescriptorType as D, PluginLoadingMode, Severity, Status,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
+
+use caller::Caller;
 
 /// One call of a random client; numbers select among the descriptors created so far.
 #[derive(Clone, Debug)]

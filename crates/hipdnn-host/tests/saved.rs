@@ -7,13 +7,14 @@ mod common;
 use std::ffi::c_void;
 use std::ptr;
 
-use caller::Caller;
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Table, UOffsetT, Vector, WIPOffset};
 use hipdnn::sys::{
     AttributeName as A, AttributeType as T, CONTENT_EXECUTION_PLAN, CONTENT_GRAPH, DataType, DescriptorType as D,
     Status,
 };
 use proptest::prelude::*;
+
+use caller::Caller;
 
 /// Reads bytes in two calls: first the size, then the bytes.
 fn bytes(ask: impl Fn(usize, *mut usize, *mut u8) -> Status) -> Vec<u8> {

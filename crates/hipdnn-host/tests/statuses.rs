@@ -7,12 +7,13 @@ mod common;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 
-use caller::Caller;
-use common::backend;
 use hipdnn::sys::{
     AttributeName as A, AttributeType as T, BehaviorNote, DataType, DescriptorType as D, LogCallbackMode,
     PluginLoadingMode, PluginUnloadingMode, RankingOutcome, Severity, Status,
 };
+
+use caller::Caller;
+use common::backend;
 
 const NULL: *mut c_void = ptr::null_mut();
 

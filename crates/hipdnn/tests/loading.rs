@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use common::{build, open, stand_in};
 use hipdnn::sys::{Backend, SYMBOLS};
 use hipdnn::{LoadError, Loaded, Search};
+
+use common::{build, open, stand_in};
 
 #[test]
 fn a_missing_library_is_reported_with_every_file_tried() {

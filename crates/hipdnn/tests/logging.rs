@@ -5,9 +5,10 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::backend;
 use hipdnn::log::{self, to_callback, to_tracing};
 use hipdnn::sys::{LogCallbackMode, Severity, Status};
+
+use common::backend;
 
 /// Stores what `tracing` forwards to the `log` crate.
 struct RecordedLog(Mutex<Vec<(::log::Level, String, String)>>);

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::time::Duration;
 
-use common::{ENGINES, backend, graph};
 use hipdnn::sys::{BehaviorNote, DataType, PluginLoadingMode, PointwiseMode, RankingOutcome, Status};
 use hipdnn::{Autotune, Choice, Error, Graph, Handle, KnobValue, Tensor, engine_id_of};
+
+use common::{ENGINES, backend, graph};
 
 const MEBIBYTE: usize = 1 << 20;
 

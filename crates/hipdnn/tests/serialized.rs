@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 
-use common::{backend, graph};
 use hipdnn::sys::Status;
 use hipdnn::{Contents, Handle, OperationGraph, Plan, engine_id_of};
+
+use common::{backend, graph};
 
 #[test]
 fn graphs_and_plans_come_back_from_their_bytes() {

@@ -1,13 +1,12 @@
 //! Benchmarks attention over caches on one thread: `cargo run --release -p host-ops --example attention_bench`.
 //!
 //! A step of one token reads the cache once, so it is measured in memory bandwidth; a prompt is measured in FLOP/s.
-use std::{error::Error, time::Instant};
+use std::error::Error;
+use std::time::Instant;
 
-use graph::{
-    DType, Prim, Step, View,
-    prim::{BufferId, CachedAttention, Filled, Sinks},
-    shape::dense_strides,
-};
+use graph::prim::{BufferId, CachedAttention, Filled, Sinks};
+use graph::shape::dense_strides;
+use graph::{DType, Prim, Step, View};
 use host_ops::{Context, Scratch, Serial};
 
 /// Runs of a case; the fastest counts.

@@ -3,12 +3,10 @@
 //! Prints gigabytes read and written per second: the best of several runs.
 use std::time::{Duration, Instant};
 
-use graph::{
-    DType, Prim, Shape, Step, View,
-    expr::{Binary, Expr, Unary},
-    prim::{BufferId, Map, Norm, Reduce, ReduceKind, Softmax},
-    shape::{Strides, dense_strides},
-};
+use graph::expr::{Binary, Expr, Unary};
+use graph::prim::{BufferId, Map, Norm, Reduce, ReduceKind, Softmax};
+use graph::shape::{Strides, dense_strides};
+use graph::{DType, Prim, Shape, Step, View};
 use host_ops::{Context, Scratch, Serial};
 
 fn main() {

@@ -2,12 +2,10 @@
 //! runs.
 use std::time::{Duration, Instant};
 
-use graph::{
-    DType, Prim, Scalar, Shape, Step, View,
-    expr::{Binary, Expr},
-    prim::{BufferId, Conv, Epilogue, Map, MatMul, Product, ProductKind},
-    shape::{Strides, dense_strides},
-};
+use graph::expr::{Binary, Expr};
+use graph::prim::{BufferId, Conv, Epilogue, Map, MatMul, Product, ProductKind};
+use graph::shape::{Strides, dense_strides};
+use graph::{DType, Prim, Scalar, Shape, Step, View};
 use host_ops::{Context, Scratch, Serial};
 
 fn main() {

@@ -1,11 +1,9 @@
 //! Benchmarks matrix products and convolutions: `cargo run --release -p host-ops --example gemm_bench -- [threads]`.
 use std::time::Instant;
 
-use graph::{
-    DType, Prim, Step, View,
-    prim::{BufferId, Conv, ProductKind},
-    shape::dense_strides,
-};
+use graph::prim::{BufferId, Conv, ProductKind};
+use graph::shape::dense_strides;
+use graph::{DType, Prim, Step, View};
 use host_ops::{Context, Parallel, Scratch};
 
 /// Threads that live for one call; the cost of starting them is part of the times.

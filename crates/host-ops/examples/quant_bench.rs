@@ -2,12 +2,10 @@
 //! --example quant_bench`.
 use std::time::Instant;
 
-use graph::{
-    DType, Prim, Step, Tensor, View,
-    prim::{BufferId, ProductKind, QuantMatMul, WeightLayout, Zeros},
-    quant::QuantWeights,
-    shape::dense_strides,
-};
+use graph::prim::{BufferId, ProductKind, QuantMatMul, WeightLayout, Zeros};
+use graph::quant::QuantWeights;
+use graph::shape::dense_strides;
+use graph::{DType, Prim, Step, Tensor, View};
 use host_ops::{Context, Pool, Scratch};
 
 fn view(buffer: u32, dtype: DType, shape: &[usize]) -> View {

@@ -1,7 +1,8 @@
 //! Activations of recurrent layers.
 use graph::prim::{Activation, ActivationKind};
 
-use crate::{real::Real, simd::vectorised};
+use crate::real::Real;
+use crate::simd::vectorised;
 
 /// Clips values to ±clip, if there is one, then applies the activation.
 pub(crate) fn activate<C: Real>(activation: Activation, clip: Option<f32>, values: &mut [C]) {

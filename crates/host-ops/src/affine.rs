@@ -1,10 +1,9 @@
 //! The most common epilogues of products, without an interpreter: scale, add, clamp, quantise.
-use graph::{
-    DType, Scalar,
-    expr::{Binary, Expr, Node, Ref, Unary},
-};
+use graph::expr::{Binary, Expr, Node, Ref, Unary};
+use graph::{DType, Scalar};
 
-use crate::{microkernel::Compute, simd::vectorised};
+use crate::microkernel::Compute;
+use crate::simd::vectorised;
 
 /// Elements kept in registers.
 const LANES: usize = 16;

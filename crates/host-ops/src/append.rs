@@ -1,11 +1,10 @@
 //! Appends new rows to a cache.
-use graph::{DType, prim::Append};
+use graph::DType;
+use graph::prim::Append;
 
-use crate::{
-    Context, OpError, Tensor, TensorMut,
-    index::{Bounds, Indices},
-    rotary::{HeadPlace, Heads, Turn},
-};
+use crate::index::{Bounds, Indices};
+use crate::rotary::{HeadPlace, Heads, Turn};
+use crate::{Context, OpError, Tensor, TensorMut};
 
 /// The axes of batch, row, head and element in `[batch, heads, rows, size]`.
 const BY_HEAD: [usize; 4] = [0, 2, 1, 3];

@@ -1,11 +1,10 @@
 //! The index of the largest or smallest element along the last axis.
-use graph::{DType, prim::ArgReduce};
+use graph::DType;
+use graph::prim::ArgReduce;
 
-use crate::{
-    Context, OpError, Tensor, TensorMut,
-    number::{Number, with_number},
-    rows::Rows,
-};
+use crate::number::{Number, with_number};
+use crate::rows::Rows;
+use crate::{Context, OpError, Tensor, TensorMut};
 
 /// Minimum number of elements per task.
 const GRAIN: usize = 16 * 1024;

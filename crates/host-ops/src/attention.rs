@@ -2,10 +2,13 @@
 //!
 //! The host device plans attention as separate products, for which its matrix code is faster. This code is for devices
 //! that plan it as one step but lack a kernel for a case, and it is the reference for their kernels.
-use graph::{DType, Scalar, prim::Attention};
+use graph::prim::Attention;
+use graph::{DType, Scalar};
 use smallvec::SmallVec;
 
-use crate::{Context, OpError, Tensor, TensorMut, number::Number, rows::ranges_with};
+use crate::number::Number;
+use crate::rows::ranges_with;
+use crate::{Context, OpError, Tensor, TensorMut};
 
 /// Minimum number of multiplications per task.
 const GRAIN: usize = 32 * 1024;

@@ -1,7 +1,8 @@
 //! The addresses of a plan's buffers in one run.
 
+use graph::Plan;
 use graph::plan::BufferPlace;
-use graph::{Plan, prim::BufferId};
+use graph::prim::BufferId;
 
 /// A plan with memory for its inputs, outputs and arena.
 #[derive(Clone, Copy)]

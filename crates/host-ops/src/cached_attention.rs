@@ -2,19 +2,14 @@
 //! of one block are stored (as in flash attention).
 use std::ops::Range;
 
-use graph::{
-    DType,
-    prim::{CachedAttention, Sinks},
-};
+use graph::DType;
+use graph::prim::{CachedAttention, Sinks};
 
-use crate::{
-    Context, OpError, Tensor, TensorMut,
-    carve::{carve, piece},
-    index::Indices,
-    number::Number,
-    rows::ranges_with,
-    tiles,
-};
+use crate::carve::{carve, piece};
+use crate::index::Indices;
+use crate::number::Number;
+use crate::rows::ranges_with;
+use crate::{Context, OpError, Tensor, TensorMut, tiles};
 
 /// Query rows that share each read of keys and values.
 const ROWS: usize = 64;

@@ -1,12 +1,10 @@
 //! One step of a recurrent layer.
 use graph::prim::{Cell, Recurrent};
 
-use crate::{
-    activation::activate,
-    operand::{Source, Target},
-    real::Real,
-    recurrent_product::{Size, StepProduct},
-};
+use crate::activation::activate;
+use crate::operand::{Source, Target};
+use crate::real::Real;
+use crate::recurrent_product::{Size, StepProduct};
 
 /// The state that changes from step to step.
 pub(crate) struct State<'a, C> {

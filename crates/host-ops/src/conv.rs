@@ -1,14 +1,12 @@
 //! Convolutions.
-use graph::{DType, prim::Conv};
+use graph::DType;
+use graph::prim::Conv;
 use smallvec::smallvec;
 
-use crate::{
-    Context, OpError, Tensor, TensorMut,
-    convolve::{Job, Lattice, convolve},
-    depthwise,
-    epilogue::Epilogue,
-    planes::{AXES, Window, spatial},
-};
+use crate::convolve::{Job, Lattice, convolve};
+use crate::epilogue::Epilogue;
+use crate::planes::{AXES, Window, spatial};
+use crate::{Context, OpError, Tensor, TensorMut, depthwise};
 
 /// Calls a function for the types of input, weights and output, or returns an error if they are not supported.
 macro_rules! typed {

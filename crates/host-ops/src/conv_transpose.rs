@@ -2,16 +2,15 @@
 //!
 //! Output elements whose indices are equal modulo the stride use the same taps. So each remainder of the stride is an
 //! ordinary convolution with some of the taps, and no element is written twice.
-use graph::{DType, prim::Conv};
+use graph::DType;
+use graph::prim::Conv;
 use smallvec::{SmallVec, smallvec};
 
-use crate::{
-    Context, OpError, Tensor, TensorMut,
-    conv::typed,
-    convolve::{Job, Lattice, convolve},
-    epilogue::Epilogue,
-    planes::{AXES, Axis, Planes, Tap, spatial},
-};
+use crate::conv::typed;
+use crate::convolve::{Job, Lattice, convolve};
+use crate::epilogue::Epilogue;
+use crate::planes::{AXES, Axis, Planes, Tap, spatial};
+use crate::{Context, OpError, Tensor, TensorMut};
 
 /// x `[n, c, spatial…]`, w `[c, m/groups, kernel…]`, bias `[m]` if there is one.
 pub(crate) fn run(

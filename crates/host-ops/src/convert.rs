@@ -1,11 +1,10 @@
 //! Converts slices between half and single precision.
 use graph::DType;
-use half::{bf16, f16, slice::HalfFloatSliceExt};
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 
-use crate::{
-    operand::LANES,
-    simd::{each, vectorised},
-};
+use crate::operand::LANES;
+use crate::simd::{each, vectorised};
 
 /// Elements that a conversion keeps on the stack.
 const CHUNK: usize = 256;

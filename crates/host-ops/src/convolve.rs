@@ -2,16 +2,14 @@
 use graph::DType;
 use smallvec::SmallVec;
 
-use crate::{
-    Context, Parallel, Tensor, TensorMut,
-    affine::{Single, bounded},
-    carve::{carve, piece},
-    epilogue::{BLOCK, Epilogue, Mapped, Region},
-    microkernel::Compute,
-    operand::{Source, Target},
-    planes::{AXES, Planes, Taps, spatial},
-    product::{Extents, Left, Right, Schedule, Store, Tile, product},
-};
+use crate::affine::{Single, bounded};
+use crate::carve::{carve, piece};
+use crate::epilogue::{BLOCK, Epilogue, Mapped, Region};
+use crate::microkernel::Compute;
+use crate::operand::{Source, Target};
+use crate::planes::{AXES, Planes, Taps, spatial};
+use crate::product::{Extents, Left, Right, Schedule, Store, Tile, product};
+use crate::{Context, Parallel, Tensor, TensorMut};
 
 /// Output elements that use the same taps: `first, first + step, …`.
 #[derive(Clone, Debug)]

@@ -1,11 +1,10 @@
 //! Running sums and products along the middle axis of `[outer, axis, inner]`.
-use graph::{DType, prim::Cumulative};
+use graph::DType;
+use graph::prim::Cumulative;
 
-use crate::{
-    Context, OpError, Tensor, TensorMut,
-    number::{Number, with_number},
-    simd::vectorised,
-};
+use crate::number::{Number, with_number};
+use crate::simd::vectorised;
+use crate::{Context, OpError, Tensor, TensorMut};
 
 /// Minimum number of elements per task.
 const GRAIN: usize = 16 * 1024;

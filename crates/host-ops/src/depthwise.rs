@@ -1,15 +1,13 @@
 //! Depthwise convolutions.
-use crate::{
-    Context,
-    affine::Single,
-    carve::{carve, piece},
-    convolve::{Job, Shared, columns},
-    microkernel::Compute,
-    operand::{Source, Target},
-    planes::spatial,
-    product::Tile,
-    simd::vectorised,
-};
+use crate::Context;
+use crate::affine::Single;
+use crate::carve::{carve, piece};
+use crate::convolve::{Job, Shared, columns};
+use crate::microkernel::Compute;
+use crate::operand::{Source, Target};
+use crate::planes::spatial;
+use crate::product::Tile;
+use crate::simd::vectorised;
 
 /// Columns summed in registers.
 const BLOCK: usize = 32;

@@ -4,19 +4,18 @@
 //! over them, and the result goes where the tile would have gone.
 use std::mem::MaybeUninit;
 
-use graph::{DType, expr::Expr};
+use graph::DType;
+use graph::expr::Expr;
 use smallvec::SmallVec;
 
-use crate::{
-    Tensor, TensorMut,
-    affine::{Affine, Along, Segment, Single},
-    convolve::ImageColumns,
-    map::Elementwise,
-    matmul::Matrix,
-    microkernel::Compute,
-    product::Tile,
-    scratch::Plain,
-};
+use crate::affine::{Affine, Along, Segment, Single};
+use crate::convolve::ImageColumns;
+use crate::map::Elementwise;
+use crate::matmul::Matrix;
+use crate::microkernel::Compute;
+use crate::product::Tile;
+use crate::scratch::Plain;
+use crate::{Tensor, TensorMut};
 
 /// Elements gathered at a time; no row of a tile is longer.
 pub(crate) const BLOCK: usize = 1024;

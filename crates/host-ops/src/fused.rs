@@ -2,16 +2,12 @@
 //!
 //! Epilogues run on tiles of the result. Prologues and gates exist for GPUs: here the normalised rows, or the product,
 //! are a separate buffer.
-use graph::{
-    View,
-    prim::{BufferId, Gate, Map, Norm, Product, ProductKind},
-    shape,
-};
+use graph::prim::{BufferId, Gate, Map, Norm, Product, ProductKind};
+use graph::{View, shape};
 use smallvec::SmallVec;
 
-use crate::{
-    Context, OpError, Tensor, TensorMut, conv, conv_transpose, epilogue::Epilogue, integer, map, matmul, norm, quant,
-};
+use crate::epilogue::Epilogue;
+use crate::{Context, OpError, Tensor, TensorMut, conv, conv_transpose, integer, map, matmul, norm, quant};
 
 /// Runs a product with everything fused into it.
 pub(crate) fn run(

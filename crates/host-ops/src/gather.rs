@@ -1,10 +1,8 @@
 //! Gathers elements and slices by index.
-use crate::{
-    Context, OpError, Tensor, TensorMut,
-    index::{Bounds, Indices, with_width},
-    scratch::Plain,
-    walk::Walk,
-};
+use crate::index::{Bounds, Indices, with_width};
+use crate::scratch::Plain;
+use crate::walk::Walk;
+use crate::{Context, OpError, Tensor, TensorMut};
 
 /// Minimum number of bytes per task.
 const GRAIN_BYTES: usize = 64 * 1024;

@@ -1,13 +1,11 @@
 //! Vector times matrix: every element of the matrix is read once, so it is limited by memory bandwidth.
 use std::ops::Range;
 
-use crate::{
-    Parallel,
-    epilogue::BLOCK,
-    microkernel::Compute,
-    operand::{LANES, Source},
-    simd::{prefetch, vectorised},
-};
+use crate::Parallel;
+use crate::epilogue::BLOCK;
+use crate::microkernel::Compute;
+use crate::operand::{LANES, Source};
+use crate::simd::{prefetch, vectorised};
 
 /// Columns whose sums stay in the L1 cache; with fewer, each row would be read in short runs.
 const COLUMNS: usize = 4096;

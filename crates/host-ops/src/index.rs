@@ -3,7 +3,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use graph::DType;
 
-use crate::{OpError, Tensor, number::Number};
+use crate::number::Number;
+use crate::{OpError, Tensor};
 
 /// Checks indices on any thread and remembers one that is out of range.
 #[derive(Default)]

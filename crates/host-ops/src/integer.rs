@@ -1,21 +1,19 @@
 //! Products of bytes minus their zero points, summed in 32 bits.
-use graph::{DType, prim::Conv};
+use graph::DType;
+use graph::prim::Conv;
 use smallvec::{SmallVec, smallvec};
 
-use crate::{
-    Context, OpError, Parallel, Tensor, TensorMut,
-    carve::{carve, piece},
-    conv,
-    convolve::{Job, Lattice, Shared, columns},
-    depthwise::convolve_channels,
-    epilogue::Epilogue,
-    matmul::{self, Output},
-    operand::Source,
-    pairs::Pairs,
-    planes::{AXES, Window, spatial},
-    product::{Extents, Left, Right, Schedule, Store, Tile, product},
-    simd::vectorised,
-};
+use crate::carve::{carve, piece};
+use crate::convolve::{Job, Lattice, Shared, columns};
+use crate::depthwise::convolve_channels;
+use crate::epilogue::Epilogue;
+use crate::matmul::{self, Output};
+use crate::operand::Source;
+use crate::pairs::Pairs;
+use crate::planes::{AXES, Window, spatial};
+use crate::product::{Extents, Left, Right, Schedule, Store, Tile, product};
+use crate::simd::vectorised;
+use crate::{Context, OpError, Parallel, Tensor, TensorMut, conv};
 
 /// Minimum number of elements per task.
 const GRAIN: usize = 1 << 13;

@@ -59,7 +59,8 @@ mod tiles;
 mod top_k;
 mod walk;
 
-use graph::{DType, Prim, Step, prim::BufferId};
+use graph::prim::BufferId;
+use graph::{DType, Prim, Step};
 use smallvec::SmallVec;
 
 pub use bound::Bound;

@@ -1,9 +1,13 @@
 //! Local response normalisation over the channels of `[n, c, spatial…]`.
-use graph::{DType, prim::Lrn};
+use graph::DType;
+use graph::prim::Lrn;
 
-use crate::{
-    Context, OpError, Tensor, TensorMut, math::fused, number::Number, rows::ranges_with, simd::vectorised, walk::Walk,
-};
+use crate::math::fused;
+use crate::number::Number;
+use crate::rows::ranges_with;
+use crate::simd::vectorised;
+use crate::walk::Walk;
+use crate::{Context, OpError, Tensor, TensorMut};
 
 /// Positions processed together, through all channels.
 const BLOCK: usize = 128;

@@ -1,16 +1,15 @@
 //! Matrix products.
-use graph::{DType, prim::MatMul};
+use graph::DType;
+use graph::prim::MatMul;
 
-use crate::{
-    Context, OpError, Parallel, Serial, Tensor, TensorMut,
-    affine::Single,
-    carve::{carve, piece},
-    epilogue::{Epilogue, Mapped, Region},
-    gemv::{Operand, gemv},
-    microkernel::Compute,
-    operand::{Source, Target},
-    product::{Extents, Left, Right, Schedule, Store, Tile, product, read_row},
-};
+use crate::affine::Single;
+use crate::carve::{carve, piece};
+use crate::epilogue::{Epilogue, Mapped, Region};
+use crate::gemv::{Operand, gemv};
+use crate::microkernel::Compute;
+use crate::operand::{Source, Target};
+use crate::product::{Extents, Left, Right, Schedule, Store, Tile, product, read_row};
+use crate::{Context, OpError, Parallel, Serial, Tensor, TensorMut};
 
 /// From this size on, a right operand does not fit in the L2 cache together with everything else.
 const FAR_BYTES: usize = 1 << 19;

@@ -1,14 +1,13 @@
 //! Normalisation over the last axes: mean and variance in two passes.
-use graph::{DType, prim::Norm};
+use graph::DType;
+use graph::prim::Norm;
 use smallvec::SmallVec;
 
-use crate::{
-    Context, OpError, Tensor, TensorMut,
-    convert::round_to,
-    number::Number,
-    rows::{Rows, ranges_with},
-    simd::vectorised,
-};
+use crate::convert::round_to;
+use crate::number::Number;
+use crate::rows::{Rows, ranges_with};
+use crate::simd::vectorised;
+use crate::{Context, OpError, Tensor, TensorMut};
 
 /// Minimum number of elements per task.
 const GRAIN: usize = 16 * 1024;

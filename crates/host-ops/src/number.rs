@@ -3,10 +3,8 @@
 use graph::DType;
 use half::{bf16, f16};
 
-use crate::{
-    convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16},
-    scratch::Plain,
-};
+use crate::convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use crate::scratch::Plain;
 
 /// Elements that a conversion keeps on the stack.
 const CHUNK: usize = 256;

@@ -1,13 +1,11 @@
 //! Conversions between stored elements and the types they are computed in.
 use half::{bf16, f16};
 
-use crate::{
-    convert::{bf16_lanes, bf16_to_f32, f16_lanes, f16_to_f32, f32_to_bf16, f32_to_f16},
-    microkernel::Compute,
-    scratch::Plain,
-    simd::each,
-    tensor::Element,
-};
+use crate::convert::{bf16_lanes, bf16_to_f32, f16_lanes, f16_to_f32, f32_to_bf16, f32_to_f16};
+use crate::microkernel::Compute;
+use crate::scratch::Plain;
+use crate::simd::each;
+use crate::tensor::Element;
 
 /// Elements converted at a time.
 const CHUNK: usize = 64;

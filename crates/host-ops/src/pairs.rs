@@ -2,12 +2,10 @@
 //!
 //! A byte minus its zero point fits 16 bits, and the product of two of them 17 bits and a sign. So the sum of two
 //! products fits 32 bits, and no saturating instruction is used.
-use crate::{
-    microkernel::{Compute, Kernel, Kernels, Strip},
-    operand::Source,
-    scratch::Plain,
-    tensor::Element,
-};
+use crate::microkernel::{Compute, Kernel, Kernels, Strip};
+use crate::operand::Source;
+use crate::scratch::Plain;
+use crate::tensor::Element;
 
 /// Two adjacent elements along the depth of a product, or one sum of products.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]

@@ -4,7 +4,9 @@
 //! of the stride. Moving along the output by one is then moving along the plane by one, for every tap.
 use smallvec::SmallVec;
 
-use crate::{operand::Source, product::read_row, scratch::Plain};
+use crate::operand::Source;
+use crate::product::read_row;
+use crate::scratch::Plain;
 
 /// Number of spatial axes; inputs with fewer get leading axes of extent 1.
 pub(crate) const AXES: usize = 3;

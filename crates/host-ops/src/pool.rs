@@ -1,21 +1,16 @@
 //! Pooling: like a convolution, every element of the window is a shift of a padded plane.
-use graph::{
-    DType,
-    prim::{Pool, PoolKind},
-};
+use graph::DType;
+use graph::prim::{Pool, PoolKind};
 use half::{bf16, f16};
 
-use crate::{
-    Context, OpError, Tensor, TensorMut,
-    carve::{carve, piece},
-    convolve::{ImageColumns, Lattice, Shared, columns},
-    microkernel::Compute,
-    operand::{Source, Target},
-    planes::{AXES, Planes, Window, spatial},
-    pool_index,
-    real::Real,
-    simd::vectorised,
-};
+use crate::carve::{carve, piece};
+use crate::convolve::{ImageColumns, Lattice, Shared, columns};
+use crate::microkernel::Compute;
+use crate::operand::{Source, Target};
+use crate::planes::{AXES, Planes, Window, spatial};
+use crate::real::Real;
+use crate::simd::vectorised;
+use crate::{Context, OpError, Tensor, TensorMut, pool_index};
 
 /// Columns reduced in registers.
 const BLOCK: usize = 32;

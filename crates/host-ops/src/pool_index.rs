@@ -1,12 +1,10 @@
 //! The largest element of every window and its index.
-use crate::{
-    Context, TensorMut,
-    convolve::Shared,
-    microkernel::Compute,
-    operand::{Source, Target},
-    planes::{AXES, spatial},
-    pool::Job,
-};
+use crate::convolve::Shared;
+use crate::microkernel::Compute;
+use crate::operand::{Source, Target};
+use crate::planes::{AXES, spatial};
+use crate::pool::Job;
+use crate::{Context, TensorMut};
 
 /// Stores maxima and their flat indices in the input; the spatial axes can be counted in column-major order.
 ///

@@ -3,18 +3,14 @@
 //! The output is split into cells, which workers take one after the other. Within a cell the depth is split so that one
 //! strip of the right operand stays in the L1 cache while all rows of the cell use it. Operands are packed only if that
 //! pays off or if their type must change.
-use std::{
-    ops::Range,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::{
-    Parallel,
-    microkernel::{Compute, Kernels, Strip},
-    operand::Source,
-    scratch::Plain,
-    simd::prefetch,
-};
+use crate::Parallel;
+use crate::microkernel::{Compute, Kernels, Strip};
+use crate::operand::Source;
+use crate::scratch::Plain;
+use crate::simd::prefetch;
 
 /// Maximum depth of a strip of the right operand.
 const DEPTH: usize = 256;

@@ -1,5 +1,6 @@
 //! Arithmetic of floating-point types.
-use crate::{math, microkernel::Compute};
+use crate::math;
+use crate::microkernel::Compute;
 
 /// A floating-point type to compute in.
 pub(crate) trait Real: Compute {

@@ -1,20 +1,16 @@
 //! Recurrent layers: one product for the input's contribution to all steps, then one product per step.
-use graph::{
-    DType,
-    prim::{Cell, Recurrent},
-};
+use graph::DType;
+use graph::prim::{Cell, Recurrent};
 use half::{bf16, f16};
 
-use crate::{
-    Context, OpError, Tensor, TensorMut,
-    carve::{carve, piece},
-    cell::{Gates, State},
-    matmul::Destination,
-    operand::{Source, Target},
-    product::{Extents, Left, Right, Schedule, product, read_row},
-    real::Real,
-    recurrent_product::{Size, StepProduct},
-};
+use crate::carve::{carve, piece};
+use crate::cell::{Gates, State};
+use crate::matmul::Destination;
+use crate::operand::{Source, Target};
+use crate::product::{Extents, Left, Right, Schedule, product, read_row};
+use crate::real::Real;
+use crate::recurrent_product::{Size, StepProduct};
+use crate::{Context, OpError, Tensor, TensorMut};
 
 /// Inputs and outputs as documented in [`Recurrent`].
 pub(crate) fn run(

@@ -1,12 +1,10 @@
 //! The state's contribution to one step of a recurrent layer.
-use crate::{
-    Parallel,
-    gemv::{Operand, gemv},
-    matmul::Destination,
-    operand::{Source, Target},
-    product::{Extents, Left, Right, Schedule, product},
-    real::Real,
-};
+use crate::Parallel;
+use crate::gemv::{Operand, gemv};
+use crate::matmul::Destination;
+use crate::operand::{Source, Target};
+use crate::product::{Extents, Left, Right, Schedule, product};
+use crate::real::Real;
 
 /// Products of the state `[batch, hidden]` with some columns of a matrix `[hidden, all]`.
 pub(crate) struct StepProduct<'a, C> {

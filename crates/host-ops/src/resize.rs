@@ -1,22 +1,17 @@
 //! Interpolation: one axis after the other, with precomputed elements and weights for every output index.
-use graph::{
-    DType,
-    prim::{Coordinates, Interpolation, Resize},
-};
+use graph::DType;
+use graph::prim::{Coordinates, Interpolation, Resize};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 
-use crate::{
-    Context, OpError, Parallel, Tensor, TensorMut,
-    carve::{carve, piece},
-    convolve::Shared,
-    operand::{Source, Target},
-    product::read_row,
-    real::Real,
-    resize_nearest,
-    resize_table::{Table, coordinate, entries, is_copied, is_outside, table},
-    simd::vectorised,
-};
+use crate::carve::{carve, piece};
+use crate::convolve::Shared;
+use crate::operand::{Source, Target};
+use crate::product::read_row;
+use crate::real::Real;
+use crate::resize_table::{Table, coordinate, entries, is_copied, is_outside, table};
+use crate::simd::vectorised;
+use crate::{Context, OpError, Parallel, Tensor, TensorMut, resize_nearest};
 
 /// Minimum number of elements per task.
 const GRAIN: usize = 1 << 13;

@@ -2,11 +2,9 @@
 use graph::prim::{Nearest, Resize};
 use smallvec::SmallVec;
 
-use crate::{
-    Context, Element, Tensor, TensorMut,
-    convolve::Shared,
-    resize_table::{coordinate, is_copied, is_outside, nearest},
-};
+use crate::convolve::Shared;
+use crate::resize_table::{coordinate, is_copied, is_outside, nearest};
+use crate::{Context, Element, Tensor, TensorMut};
 
 /// Converts the primitive's extrapolation parameter.
 pub(crate) trait Fill: Element {

@@ -1,13 +1,12 @@
 //! Rotary position embeddings.
-use graph::{DType, prim::Positions, prim::Rotary};
+use graph::DType;
+use graph::prim::{Positions, Rotary};
 
-use crate::{
-    Context, OpError, Tensor, TensorMut,
-    index::{Bounds, Indices},
-    number::Number,
-    rows::ranges_with,
-    simd::vectorised,
-};
+use crate::index::{Bounds, Indices};
+use crate::number::Number;
+use crate::rows::ranges_with;
+use crate::simd::vectorised;
+use crate::{Context, OpError, Tensor, TensorMut};
 
 /// Minimum number of elements per task.
 const GRAIN: usize = 16 * 1024;

@@ -1,7 +1,10 @@
 //! Rows of tensors: the last axes of several views of one shape, for each index of the others.
 use std::ops::Range;
 
-use crate::{Context, Element, Tensor, TensorMut, number::Number, scratch::Plain, walk::Walk};
+use crate::number::Number;
+use crate::scratch::Plain;
+use crate::walk::Walk;
+use crate::{Context, Element, Tensor, TensorMut};
 
 /// The rows of several views. Their axes may be strided in any way.
 pub(crate) struct Rows {

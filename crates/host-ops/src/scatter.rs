@@ -2,20 +2,15 @@
 //!
 //! Updates run one after the other in row-major order: if several have the same target, the last one wins, or all are
 //! combined.
-use graph::{
-    DType,
-    expr::Expr,
-    prim::{Map, Scatter, ScatterKind},
-};
+use graph::DType;
+use graph::expr::Expr;
+use graph::prim::{Map, Scatter, ScatterKind};
 
-use crate::{
-    Context, OpError, Tensor, TensorMut,
-    gather::Tuples,
-    index::{Bounds, Indices, with_width},
-    map,
-    number::{Number, with_number},
-    walk::Walk,
-};
+use crate::gather::Tuples;
+use crate::index::{Bounds, Indices, with_width};
+use crate::number::{Number, with_number};
+use crate::walk::Walk;
+use crate::{Context, OpError, Tensor, TensorMut, map};
 
 /// Updates elements whose index along one axis is given.
 pub(crate) fn elements(

@@ -1,12 +1,11 @@
 //! Softmax and its logarithm along the last axis.
-use graph::{DType, prim::Softmax};
+use graph::DType;
+use graph::prim::Softmax;
 
-use crate::{
-    Context, OpError, Tensor, TensorMut,
-    math::fused,
-    rows::{Rows, ranges_with},
-    simd::vectorised,
-};
+use crate::math::fused;
+use crate::rows::{Rows, ranges_with};
+use crate::simd::vectorised;
+use crate::{Context, OpError, Tensor, TensorMut};
 
 /// Minimum number of elements per task.
 const GRAIN: usize = 8 * 1024;

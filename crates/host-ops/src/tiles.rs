@@ -1,7 +1,8 @@
 //! Products of small blocks of rows, and the softmax between two of them.
 use std::array::from_fn;
 
-use crate::{math::fused, simd::vectorised};
+use crate::math::fused;
+use crate::simd::vectorised;
 
 /// Elements of a vector.
 const LANES: usize = 8;

@@ -1,12 +1,11 @@
 //! The largest or smallest elements along the last axis.
-use graph::{DType, prim::TopK};
+use graph::DType;
+use graph::prim::TopK;
 
-use crate::{
-    Context, OpError, Tensor, TensorMut,
-    index::with_width,
-    number::{Number, with_number},
-    rows::{Rows, ranges_with},
-};
+use crate::index::with_width;
+use crate::number::{Number, with_number};
+use crate::rows::{Rows, ranges_with};
+use crate::{Context, OpError, Tensor, TensorMut};
 
 /// Minimum number of elements per task.
 const GRAIN: usize = 4 * 1024;

@@ -2,11 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod support;
 
-use graph::{
-    DType,
-    prim::{Conv, ProductKind},
-};
+use graph::DType;
+use graph::prim::{Conv, ProductKind};
 use proptest::prelude::*;
+
 use support::{Data, Layout, Out, assert_near, indices, run, tolerance};
 
 /// The parameters of a case, with one entry per spatial axis in each list.

@@ -2,13 +2,12 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 
-use common::{Case, Layout, assert_close, flat, indices, layout, noise, tolerance, values};
-use graph::{
-    DType, Prim, Scalar,
-    prim::{Axis, BatchDims, Scatter, ScatterKind},
-};
+use graph::prim::{Axis, BatchDims, Scatter, ScatterKind};
+use graph::{DType, Prim, Scalar};
 use host_ops::OpError;
 use proptest::prelude::*;
+
+use common::{Case, Layout, assert_close, flat, indices, layout, noise, tolerance, values};
 
 const KINDS: [ScatterKind; 5] =
     [ScatterKind::Replace, ScatterKind::Add, ScatterKind::Mul, ScatterKind::Max, ScatterKind::Min];

@@ -2,13 +2,12 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 
-use common::{Case, Layout, assert_close, indices, layout, noise, tolerance, values};
-use graph::{
-    DType, Prim, Scalar,
-    expr::{Binary, Expr, Ref, Unary},
-    prim::Map,
-};
+use graph::expr::{Binary, Expr, Ref, Unary};
+use graph::prim::Map;
+use graph::{DType, Prim, Scalar};
 use proptest::prelude::*;
+
+use common::{Case, Layout, assert_close, indices, layout, noise, tolerance, values};
 
 const FLOAT_UNARY: [Unary; 25] = [
     Unary::Neg,

@@ -4,6 +4,7 @@ mod support;
 
 use graph::{DType, Prim};
 use proptest::prelude::*;
+
 use support::{Data, Layout, Out, assert_near, run, tolerance};
 
 fn reference(a: &Data, b: &Data, alpha: f64) -> Vec<f64> {

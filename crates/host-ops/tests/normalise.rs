@@ -2,12 +2,11 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 
-use common::{Case, Layout, assert_close, layout, tolerance, values};
-use graph::{
-    DType, Prim, Scalar,
-    prim::{Norm, Softmax},
-};
+use graph::prim::{Norm, Softmax};
+use graph::{DType, Prim, Scalar};
 use proptest::prelude::*;
+
+use common::{Case, Layout, assert_close, layout, tolerance, values};
 
 fn softmax(log: bool, row: &[Scalar], dtype: DType) -> Vec<Scalar> {
     let largest = row.iter().map(|x| x.as_f64()).fold(f64::NEG_INFINITY, f64::max);

@@ -2,11 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod support;
 
-use graph::{
-    DType, Prim,
-    prim::{Pool, PoolKind},
-};
+use graph::prim::{Pool, PoolKind};
+use graph::{DType, Prim};
 use proptest::prelude::*;
+
 use support::{Data, Layout, Out, assert_near, indices, run, tolerance};
 
 /// Input, kernel, stride, dilation, padding before and after, of one axis.

@@ -2,13 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod support;
 
-use graph::{
-    DType, Prim,
-    prim::{Cell, Recurrent, RecurrentInputs},
-};
+use graph::prim::{Cell, Recurrent, RecurrentInputs};
+use graph::{DType, Prim};
 use proptest::prelude::*;
-use support::{Data, Layout, Out, assert_near, run};
 use testkit::ops::recurrent::{CELLS, Input, KINDS, Layer, activation};
+
+use support::{Data, Layout, Out, assert_near, run};
 
 fn check(layer: &Layer, dtype: DType, layout: Layout, seed: u64) {
     let data = |(input, shape): (Input, Vec<usize>)| {

@@ -2,12 +2,11 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 
-use common::{Case, Layout, assert_close, indices, layout, tolerance, values};
-use graph::{
-    DType, Prim, Scalar,
-    prim::{ArgReduce, Reduce, ReduceKind},
-};
+use graph::prim::{ArgReduce, Reduce, ReduceKind};
+use graph::{DType, Prim, Scalar};
 use proptest::prelude::*;
+
+use common::{Case, Layout, assert_close, indices, layout, tolerance, values};
 
 const KINDS: [ReduceKind; 10] = [
     ReduceKind::Sum,

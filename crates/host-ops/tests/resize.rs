@@ -2,11 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod support;
 
-use graph::{
-    DType, Prim,
-    prim::{Coordinates, Interpolation, Nearest, Resize},
-};
+use graph::prim::{Coordinates, Interpolation, Nearest, Resize};
+use graph::{DType, Prim};
 use proptest::prelude::*;
+
 use support::{Data, Layout, Out, assert_near, indices, run, tolerance};
 
 /// The coordinate of an output index in the input.

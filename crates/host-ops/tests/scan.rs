@@ -2,12 +2,11 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 
-use common::{Case, Layout, assert_close, indices, layout, tolerance, values};
-use graph::{
-    DType, Prim, Scalar,
-    prim::{Cumulative, Lrn, TopK},
-};
+use graph::prim::{Cumulative, Lrn, TopK};
+use graph::{DType, Prim, Scalar};
 use proptest::prelude::*;
+
+use common::{Case, Layout, assert_close, indices, layout, tolerance, values};
 
 #[test]
 fn sums_run_as_the_four_flags_say() {

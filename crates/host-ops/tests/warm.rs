@@ -1,17 +1,13 @@
 //! A warm step allocates nothing.
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell as Count,
-};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell as Count;
 
-use graph::{
-    DType, Prim, Step, View,
-    prim::{
-        Activation, ActivationKind, BufferId, Cell, Conv, Coordinates, Interpolation, Nearest, Pool, PoolKind,
-        ProductKind, Recurrent, RecurrentInputs, Resize,
-    },
-    shape::dense_strides,
+use graph::prim::{
+    Activation, ActivationKind, BufferId, Cell, Conv, Coordinates, Interpolation, Nearest, Pool, PoolKind, ProductKind,
+    Recurrent, RecurrentInputs, Resize,
 };
+use graph::shape::dense_strides;
+use graph::{DType, Prim, Step, View};
 use host_ops::{Context, Scratch, Serial};
 
 thread_local! {

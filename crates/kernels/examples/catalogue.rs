@@ -3,7 +3,11 @@
 //! A target may include its number of compute units, `gfx942@304`, because kernels are chosen by that too. Equal
 //! sources are written once. `FOLDER/list.tsv` has a line for each launch: target, label, file, kernel, bytes of its
 //! argument, threads per block, bytes of dynamic LDS.
-use std::{collections::HashMap, fmt::Write, fs, path::PathBuf, process::ExitCode};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 use kernels::{Arch, catalogue};
 

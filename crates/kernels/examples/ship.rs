@@ -1,7 +1,9 @@
 //! Puts compiled kernels into a set that is shipped with the library: `ship LIST SET`.
 //!
 //! Each line of `LIST` has a kernel, its source file, its target and its code file, separated by tabs.
-use std::{fs, io, path::Path, process::ExitCode};
+use std::path::Path;
+use std::process::ExitCode;
+use std::{fs, io};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

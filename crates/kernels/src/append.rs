@@ -1,15 +1,11 @@
 //! Appends rows to a cache, optionally rotating keys and queries: `hip/append.hip`.
-use graph::{
-    DType, Declined, Step, View,
-    prim::{Append, Positions, Rotary},
-};
+use graph::prim::{Append, Positions, Rotary};
+use graph::{DType, Declined, Step, View};
 
-use crate::{
-    Arch, Args, Kernel, Launch, Launches,
-    kernel::{type_name, word_name},
-    rotary::strides,
-    walk::pack,
-};
+use crate::kernel::{type_name, word_name};
+use crate::rotary::strides;
+use crate::walk::pack;
+use crate::{Arch, Args, Kernel, Launch, Launches};
 
 const TEXT: &str = concat!(include_str!("../hip/lengths.h"), include_str!("../hip/append.hip"));
 const TURNING: &str =

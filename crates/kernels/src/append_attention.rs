@@ -1,15 +1,10 @@
 //! Attention of one token whose key and value are appended to the cache in the same launch: `hip/newest.h`.
-use graph::{
-    Declined, Step, View,
-    prim::{Append, AppendAttention},
-};
+use graph::prim::{Append, AppendAttention};
+use graph::{Declined, Step, View};
 
-use crate::{
-    Arch, Launch, Launches, Pointer,
-    append::{self, Turn, pack_of},
-    cached_attention,
-    rotary::strides,
-};
+use crate::append::{self, Turn, pack_of};
+use crate::rotary::strides;
+use crate::{Arch, Launch, Launches, Pointer, cached_attention};
 
 /// The index of the first input of the attention alone.
 const MORE: usize = 9;

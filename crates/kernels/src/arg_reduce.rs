@@ -1,13 +1,12 @@
 //! The index of the best element along the last axis: `hip/arg_reduce.hip`.
-use graph::{Declined, Step, prim::ArgReduce};
+use graph::prim::ArgReduce;
+use graph::{Declined, Step};
 
-use crate::{
-    Arch, Args, Kernel, Launch, Launches,
-    kernel::type_name,
-    reduce::number,
-    team::{THREADS, Team, busy},
-    walk::{HEADER, Walk},
-};
+use crate::kernel::type_name;
+use crate::reduce::number;
+use crate::team::{THREADS, Team, busy};
+use crate::walk::{HEADER, Walk};
+use crate::{Arch, Args, Kernel, Launch, Launches};
 
 const TEXT: &str = concat!(include_str!("../hip/team.h"), include_str!("../hip/arg_reduce.hip"));
 

@@ -1,18 +1,14 @@
 //! Attention in one step: `hip/attention.hip`, `hip/attend_rows.hip`, `hip/attend_merge.hip`.
 use std::fmt::Write;
 
-use graph::{
-    DType, Declined, Step, View,
-    expr::{Node, Ref},
-    prim::Attention,
-};
+use graph::expr::{Node, Ref};
+use graph::prim::Attention;
+use graph::{DType, Declined, Step, View};
 
-use crate::{
-    Arch, Args, Kernel, Launch, Launches, Matrix, expr,
-    kernel::type_name,
-    layout::grid_x,
-    tiles::{Tile, keeps_order},
-};
+use crate::kernel::type_name;
+use crate::layout::grid_x;
+use crate::tiles::{Tile, keeps_order};
+use crate::{Arch, Args, Kernel, Launch, Launches, Matrix, expr};
 
 macro_rules! text {
     ($($file:literal),*) => { concat!($(include_str!(concat!("../hip/", $file)), "\n"),*) };
@@ -240,12 +236,10 @@ impl<'a> Job<'a> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use graph::{
-        Prim, Scalar,
-        expr::{Binary, Expr},
-        prim::BufferId,
-        shape::dense_strides,
-    };
+    use graph::expr::{Binary, Expr};
+    use graph::prim::BufferId;
+    use graph::shape::dense_strides;
+    use graph::{Prim, Scalar};
 
     use super::*;
 

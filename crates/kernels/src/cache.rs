@@ -9,11 +9,9 @@
 //! (`gfx942:sramecc+:xnack-`).
 //!
 //! The cache never fails a compilation: a problem with a file is only logged as a warning.
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{fs, io};
 
 use disk_cache::{CacheError, Folder};
 
@@ -183,12 +181,10 @@ fn entry_name(kernel: &str, text: &str, target: &str, version: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::{
-        fs::File,
-        sync::Arc,
-        thread,
-        time::{Duration, SystemTime},
-    };
+    use std::fs::File;
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::{Duration, SystemTime};
 
     /// Returns the text's length and the target as code.
     struct Fake;

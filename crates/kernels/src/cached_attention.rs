@@ -1,17 +1,13 @@
 //! Attention over caches: `hip/cached_rows.hip`, `hip/cached_few.hip`, `hip/cached_tiles.hip`.
-use graph::{
-    DType, Declined, Step, View,
-    prim::{CachedAttention, Sinks},
-};
+use graph::prim::{CachedAttention, Sinks};
+use graph::{DType, Declined, Step, View};
 
-use crate::{
-    Arch, Args, Kernel, Launch, Launches, Matrix,
-    gemm::matrix_number,
-    kernel::type_name,
-    layout::grid_x,
-    tiles::{Tile, keeps_order},
-    walk::pack,
-};
+use crate::gemm::matrix_number;
+use crate::kernel::type_name;
+use crate::layout::grid_x;
+use crate::tiles::{Tile, keeps_order};
+use crate::walk::pack;
+use crate::{Arch, Args, Kernel, Launch, Launches, Matrix};
 
 macro_rules! text {
     ($($file:literal),*) => { concat!($(include_str!(concat!("../hip/", $file)), "\n"),*) };

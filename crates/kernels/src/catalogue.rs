@@ -1,16 +1,13 @@
 //! Steps that together launch every kernel, in the most common types: used to test compilers, and to compile kernels
 //! ahead of time.
-use graph::{
-    DType, Prim, Step, View,
-    expr::{Binary, Expr, Unary},
-    prim::{
-        Activation, ActivationKind, Append, AppendAttention, ArgReduce, Attention, Axis, BatchDims, BufferId,
-        CachedAttention, Cell, Conv, Coordinates, Cumulative, Epilogue, Filled, Gate, Interpolation, Lrn, Map, MatMul,
-        Nearest, Norm, Pool, PoolKind, Positions, Product, ProductKind, QuantMatMul, Recurrent, RecurrentInputs,
-        Reduce, ReduceKind, Resize, Rotary, Scatter, ScatterKind, Sinks, Softmax, TopK, WeightLayout, Zeros,
-    },
-    shape,
+use graph::expr::{Binary, Expr, Unary};
+use graph::prim::{
+    Activation, ActivationKind, Append, AppendAttention, ArgReduce, Attention, Axis, BatchDims, BufferId,
+    CachedAttention, Cell, Conv, Coordinates, Cumulative, Epilogue, Filled, Gate, Interpolation, Lrn, Map, MatMul,
+    Nearest, Norm, Pool, PoolKind, Positions, Product, ProductKind, QuantMatMul, Recurrent, RecurrentInputs, Reduce,
+    ReduceKind, Resize, Rotary, Scatter, ScatterKind, Sinks, Softmax, TopK, WeightLayout, Zeros,
 };
+use graph::{DType, Prim, Step, View, shape};
 
 /// A step with a label.
 pub struct Sample {

@@ -1,12 +1,11 @@
 //! Running sums and products: `hip/cumulative.hip`.
-use graph::{DType, Declined, Step, prim::Cumulative};
+use graph::prim::Cumulative;
+use graph::{DType, Declined, Step};
 
-use crate::{
-    Args, Kernel, Launch, Launches,
-    expr::OPERATIONS,
-    kernel::type_name,
-    walk::{Walk, pack},
-};
+use crate::expr::OPERATIONS;
+use crate::kernel::type_name;
+use crate::walk::{Walk, pack};
+use crate::{Args, Kernel, Launch, Launches};
 
 const TEXT: &str = concat!(include_str!("../hip/walk.h"), include_str!("../hip/cumulative.hip"));
 const THREADS: u32 = 256;

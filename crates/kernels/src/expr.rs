@@ -6,10 +6,8 @@
 //! of two.
 use std::fmt::Write;
 
-use graph::{
-    DType, Scalar,
-    expr::{Binary, Expr, Node, Ref, Unary},
-};
+use graph::expr::{Binary, Expr, Node, Ref, Unary};
+use graph::{DType, Scalar};
 
 /// Elementary functions that the prelude lacks, as a header for the kernels that need them.
 pub(crate) const MATH: &str = include_str!("../hip/math.h");

@@ -1,15 +1,11 @@
 //! Gathers elements by index: `hip/gather.hip`.
-use graph::{
-    Declined, Step, View,
-    prim::{Axis, BatchDims},
-};
+use graph::prim::{Axis, BatchDims};
+use graph::{Declined, Step, View};
 
-use crate::{
-    Args, Kernel, Launch, Launches,
-    kernel::word_name,
-    place::Tuple,
-    walk::{AXES, Walk, pack},
-};
+use crate::kernel::word_name;
+use crate::place::Tuple;
+use crate::walk::{AXES, Walk, pack};
+use crate::{Args, Kernel, Launch, Launches};
 
 const TEXT: &str =
     concat!(include_str!("../hip/walk.h"), include_str!("../hip/place.h"), include_str!("../hip/gather.hip"));

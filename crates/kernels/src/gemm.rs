@@ -1,12 +1,11 @@
 //! Chooses the kernels of a product: `hip/gemm.hip`, `hip/direct.hip`, `hip/combine.hip`.
-use graph::{DType, Declined, Step, View, prim::ProductKind};
+use graph::prim::ProductKind;
+use graph::{DType, Declined, Step, View};
 
-use crate::{
-    Arch, Launch, Launches, Matrix,
-    gemv::{self, FEW_ROWS, Few},
-    layout::Layout,
-    product::{Choice, Product, Side, Spatial},
-};
+use crate::gemv::{self, FEW_ROWS, Few};
+use crate::layout::Layout;
+use crate::product::{Choice, Product, Side, Spatial};
+use crate::{Arch, Launch, Launches, Matrix};
 
 macro_rules! text {
     ($($file:literal),*) => { concat!($(include_str!(concat!("../hip/", $file)), "\n"),*) };

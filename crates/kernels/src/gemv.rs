@@ -1,12 +1,10 @@
 //! Products of few rows: `hip/gemv.hip`.
 use graph::Declined;
 
-use crate::{
-    Arch, Args, Kernel, Launch, Launches, Matrix, expr,
-    gemm::grid,
-    product::{Choice, OutputStrides, Product, Side},
-    quant::gate_text,
-};
+use crate::gemm::grid;
+use crate::product::{Choice, OutputStrides, Product, Side};
+use crate::quant::gate_text;
+use crate::{Arch, Args, Kernel, Launch, Launches, Matrix, expr};
 
 macro_rules! text {
     ($($file:literal),*) => { concat!($(include_str!(concat!("../hip/", $file)), "\n"),*) };

@@ -3,7 +3,8 @@ use std::ffi::c_void;
 
 use graph::View;
 
-use crate::{Kernel, quant::UNPACKED};
+use crate::Kernel;
+use crate::quant::UNPACKED;
 
 /// The launches of a step on a GPU.
 #[derive(Clone, Debug, PartialEq)]

@@ -87,7 +87,8 @@ pub(crate) fn grid_x(blocks: u64) -> Result<u32, Declined> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use graph::{DType, prim::BufferId};
+    use graph::DType;
+    use graph::prim::BufferId;
 
     fn view(shape: &[usize], strides: &[isize]) -> View {
         let (shape, strides) = (shape.into(), strides.iter().copied().collect());

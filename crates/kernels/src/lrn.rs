@@ -1,12 +1,11 @@
 //! Local response normalisation: `hip/lrn.hip`.
-use graph::{Declined, Step, prim::Lrn};
+use graph::prim::Lrn;
+use graph::{Declined, Step};
 
-use crate::{
-    Args, Kernel, Launch, Launches,
-    kernel::type_name,
-    team::{THREADS, floats_only, grid},
-    walk::{HEADER, Walk},
-};
+use crate::kernel::type_name;
+use crate::team::{THREADS, floats_only, grid};
+use crate::walk::{HEADER, Walk};
+use crate::{Args, Kernel, Launch, Launches};
 
 pub(crate) fn work(prim: &Lrn, step: &Step) -> Result<Launches, Declined> {
     let (x, y) = (&step.inputs[0], &step.outputs[0]);

@@ -1,12 +1,11 @@
 //! Normalisation over the last axes: `hip/norm.hip`.
-use graph::{Declined, Step, View, prim::Norm};
+use graph::prim::Norm;
+use graph::{Declined, Step, View};
 
-use crate::{
-    Arch, Args, Kernel, Launch, Launches,
-    kernel::type_name,
-    team::{THREADS, Team, floats_only},
-    walk::{HEADER, Walk, pack},
-};
+use crate::kernel::type_name;
+use crate::team::{THREADS, Team, floats_only};
+use crate::walk::{HEADER, Walk, pack};
+use crate::{Arch, Args, Kernel, Launch, Launches};
 
 const TEXT: &str = concat!(include_str!("../hip/team.h"), include_str!("../hip/norm.hip"));
 

@@ -1,7 +1,8 @@
 //! Index tuples: `hip/place.h`.
 use graph::{DType, Declined, View};
 
-use crate::{Args, kernel::type_name};
+use crate::Args;
+use crate::kernel::type_name;
 
 /// Maximum number of indices in a tuple; as in the source.
 const DEPTH: usize = 8;

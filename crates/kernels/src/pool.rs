@@ -1,16 +1,12 @@
 //! Pooling: `hip/pool.hip`.
-use graph::{
-    DType, Declined, Step, View,
-    prim::{Pool, PoolKind},
-};
+use graph::prim::{Pool, PoolKind};
+use graph::{DType, Declined, Step, View};
 
-use crate::{
-    Arch, Args, Kernel, Launch, Launches,
-    expr::MATH,
-    kernel::type_name,
-    team::{THREADS, busy, grid},
-    walk::{HEADER, Walk, pack},
-};
+use crate::expr::MATH;
+use crate::kernel::type_name;
+use crate::team::{THREADS, busy, grid};
+use crate::walk::{HEADER, Walk, pack};
+use crate::{Arch, Args, Kernel, Launch, Launches};
 
 /// Number of spatial axes; inputs with fewer get leading axes of extent 1.
 const SPATIAL: usize = 3;

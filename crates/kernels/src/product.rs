@@ -1,13 +1,13 @@
 //! A common form for matrix products and convolutions: `hip/product.h`.
 use std::fmt::Write;
 
-use graph::{
-    DType, Declined, Step, View,
-    expr::Expr,
-    prim::{Conv, Epilogue, Gate, Norm, ProductKind},
-};
+use graph::expr::Expr;
+use graph::prim::{Conv, Epilogue, Gate, Norm, ProductKind};
+use graph::{DType, Declined, Step, View};
 
-use crate::{Args, Kernel, expr, kernel::type_name, layout::Layout};
+use crate::kernel::type_name;
+use crate::layout::Layout;
+use crate::{Args, Kernel, expr};
 
 /// Strides, in elements, of a tensor with the output's shape.
 #[derive(Clone, Copy, Debug, Default)]

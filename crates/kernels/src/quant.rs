@@ -3,17 +3,13 @@
 //!
 //! Weights are read in the model's layout: along k, so that adjacent lanes read adjacent bytes, 16 each. Another layout
 //! would not save a byte, and would cost every session a pass over all weights.
-use graph::{
-    DType, Declined, Step, View,
-    prim::{self, BufferId, Gate, MatMul, Norm, ProductKind, QuantMatMul, WeightLayout, Zeros},
-};
+use graph::prim::{self, BufferId, Gate, MatMul, Norm, ProductKind, QuantMatMul, WeightLayout, Zeros};
+use graph::{DType, Declined, Step, View};
 
-use crate::{
-    Arch, Args, Kernel, Launch, Launches, Matrix, expr, gemm,
-    kernel::type_name,
-    layout::grid_x,
-    product::{Choice, OutputStrides, Product},
-};
+use crate::kernel::type_name;
+use crate::layout::grid_x;
+use crate::product::{Choice, OutputStrides, Product};
+use crate::{Arch, Args, Kernel, Launch, Launches, Matrix, expr, gemm};
 
 macro_rules! text {
     ($($file:literal),*) => { concat!($(include_str!(concat!("../hip/", $file)), "\n"),*) };

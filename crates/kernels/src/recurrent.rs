@@ -1,15 +1,11 @@
 //! Recurrent layers: `hip/recurrent.hip`.
-use graph::{
-    DType, Declined, Step, View,
-    prim::{ActivationKind, Cell, Recurrent},
-};
+use graph::prim::{ActivationKind, Cell, Recurrent};
+use graph::{DType, Declined, Step, View};
 
-use crate::{
-    Args, Kernel, Launch, Launches,
-    expr::MATH,
-    kernel::type_name,
-    team::{MAX_BLOCKS, THREADS, floats_only},
-};
+use crate::expr::MATH;
+use crate::kernel::type_name;
+use crate::team::{MAX_BLOCKS, THREADS, floats_only};
+use crate::{Args, Kernel, Launch, Launches};
 
 /// Sequences that share the rows of the weights.
 const SEQUENCES: usize = 4;

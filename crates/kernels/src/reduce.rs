@@ -1,16 +1,12 @@
 //! Reductions over the last axes: `hip/reduce.hip`.
-use graph::{
-    DType, Declined, Step, View,
-    prim::{Reduce, ReduceKind},
-};
+use graph::prim::{Reduce, ReduceKind};
+use graph::{DType, Declined, Step, View};
 
-use crate::{
-    Arch, Args, Kernel, Launch, Launches,
-    kernel::type_name,
-    ragged::{ragged_pack, ragged_packs},
-    team::{MAX_BLOCKS, THREADS, busy},
-    walk::{HEADER, Walk, pack},
-};
+use crate::kernel::type_name;
+use crate::ragged::{ragged_pack, ragged_packs};
+use crate::team::{MAX_BLOCKS, THREADS, busy};
+use crate::walk::{HEADER, Walk, pack};
+use crate::{Arch, Args, Kernel, Launch, Launches};
 
 const TEXT: &str = concat!(include_str!("../hip/ragged.h"), include_str!("../hip/reduce.hip"));
 /// Maximum length of rows that are not aligned to packs: a thread adds up its share in one pass.

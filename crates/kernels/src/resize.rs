@@ -1,15 +1,11 @@
 //! Interpolation: `hip/resize.hip`.
-use graph::{
-    DType, Declined, Step,
-    prim::{Coordinates, Interpolation, Nearest, Resize},
-};
+use graph::prim::{Coordinates, Interpolation, Nearest, Resize};
+use graph::{DType, Declined, Step};
 
-use crate::{
-    Args, Kernel, Launch, Launches,
-    kernel::type_name,
-    team::{THREADS, grid},
-    walk::{HEADER, Walk, pack},
-};
+use crate::kernel::type_name;
+use crate::team::{THREADS, grid};
+use crate::walk::{HEADER, Walk, pack};
+use crate::{Args, Kernel, Launch, Launches};
 
 /// Axes that one launch resizes.
 const RESIZED: usize = 3;

@@ -1,10 +1,10 @@
 //! Rotary position embeddings: `hip/rotary.hip`.
-use graph::{
-    DType, Declined, Step, View,
-    prim::{Positions, Rotary},
-};
+use graph::prim::{Positions, Rotary};
+use graph::{DType, Declined, Step, View};
 
-use crate::{Args, Kernel, Launch, Launches, kernel::type_name, walk::pack};
+use crate::kernel::type_name;
+use crate::walk::pack;
+use crate::{Args, Kernel, Launch, Launches};
 
 const TEXT: &str = concat!(include_str!("../hip/lengths.h"), include_str!("../hip/rotary.hip"));
 const THREADS: u32 = 256;

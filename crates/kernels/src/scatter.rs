@@ -1,19 +1,13 @@
 //! Scatters updates to indices: `hip/scatter_replace.hip` and `hip/scatter_join.hip`.
-use graph::{
-    DType, Declined, Step, View,
-    expr::Expr,
-    prim::{Scatter, ScatterKind},
-    shape,
-};
+use graph::expr::Expr;
+use graph::prim::{Scatter, ScatterKind};
+use graph::{DType, Declined, Step, View, shape};
 
-use crate::{
-    Arch, Args, Kernel, Launch, Launches,
-    expr::OPERATIONS,
-    kernel::{type_name, word_name},
-    map,
-    place::{Tuple, padded},
-    walk::{AXES, Axis, Walk, pack},
-};
+use crate::expr::OPERATIONS;
+use crate::kernel::{type_name, word_name};
+use crate::place::{Tuple, padded};
+use crate::walk::{AXES, Axis, Walk, pack};
+use crate::{Arch, Args, Kernel, Launch, Launches, map};
 
 const REPLACE: &str =
     concat!(include_str!("../hip/walk.h"), include_str!("../hip/place.h"), include_str!("../hip/scatter_replace.hip"));

@@ -2,11 +2,9 @@
 //!
 //! The host's C++ compiler builds a shared library from a kernel's source, which the host driver loads as a code
 //! object. The library's entry point takes a `HostLaunch` and passes the threads to `sim/wavesim.cc`.
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fs, io};
 
 use crate::{Arch, CompileError, Compiler, Kernel};
 

@@ -1,13 +1,12 @@
 //! Softmax along the last axis: `hip/softmax.hip`.
-use graph::{DType, Declined, Step, prim::Softmax};
+use graph::prim::Softmax;
+use graph::{DType, Declined, Step};
 
-use crate::{
-    Arch, Args, Kernel, Launch, Launches,
-    kernel::type_name,
-    ragged::{ragged_pack, ragged_packs},
-    team::{THREADS, Team, floats_only},
-    walk::{HEADER, Walk, pack},
-};
+use crate::kernel::type_name;
+use crate::ragged::{ragged_pack, ragged_packs};
+use crate::team::{THREADS, Team, floats_only};
+use crate::walk::{HEADER, Walk, pack};
+use crate::{Arch, Args, Kernel, Launch, Launches};
 
 const TEXT: &str =
     concat!(include_str!("../hip/team.h"), include_str!("../hip/ragged.h"), include_str!("../hip/softmax.hip"));

@@ -1,5 +1,6 @@
 //! Turns steps into launches.
-use graph::{Declined, Prim, Step, prim::ProductKind};
+use graph::prim::ProductKind;
+use graph::{Declined, Prim, Step};
 
 use crate::{
     Arch, Launches, append, append_attention, arg_reduce, attention, cached_attention, cumulative, gather, gemm, lrn,

@@ -1,5 +1,6 @@
 //! Blocks of attention with matrix instructions: `hip/tiles.h`.
-use crate::{Arch, Kernel, Matrix, gemm::matrix_number};
+use crate::gemm::matrix_number;
+use crate::{Arch, Kernel, Matrix};
 
 /// Above this head size, a wave has room for half of the elements.
 const MAX_SIZE: usize = 128;

@@ -1,14 +1,13 @@
 //! The best elements along the last axis: `hip/top_k.hip`.
-use graph::{DType, Declined, Step, prim::TopK};
+use graph::prim::TopK;
+use graph::{DType, Declined, Step};
 
-use crate::{
-    Args, Kernel, Launch, Launches,
-    expr::MATH,
-    kernel::type_name,
-    reduce::number,
-    team::{MAX_BLOCKS, THREADS},
-    walk::{HEADER, Walk},
-};
+use crate::expr::MATH;
+use crate::kernel::type_name;
+use crate::reduce::number;
+use crate::team::{MAX_BLOCKS, THREADS};
+use crate::walk::{HEADER, Walk};
+use crate::{Args, Kernel, Launch, Launches};
 
 /// Elements that a block sorts if a row has more.
 const CHUNK: u32 = 2048;

@@ -3,14 +3,10 @@
 //! `AMDGPU_EP_TEST_KERNELS_PART` is `1/3` for every third source from the second on. Also checks the set built by
 //! `cargo xtask kernels --arch`, which `AMDGPU_EP_TEST_KERNEL_SET` names as `FOLDER=TARGET,...`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use hip::{DriverKind, Rtc};
 use kernels::{Arch, CachedCompiler, Compiler, Kernel, NoCompiler, RtcCompiler, catalogue};

@@ -1,7 +1,8 @@
 //! The runtime's main table.
 use core::ffi::{c_char, c_int, c_void};
 
-use crate::{OrtAllocator, OrtReadNamedBufferFunc, types::*};
+use crate::types::*;
+use crate::{OrtAllocator, OrtReadNamedBufferFunc};
 
 functions! {
     /// The runtime's main table, at a negotiated version.

@@ -1,9 +1,10 @@
 //! Functions that only execution providers call.
 use core::ffi::{c_char, c_int, c_void};
 
+use crate::types::*;
 use crate::{
     OrtEp, OrtEpFactory, OrtKernelCreateFunc, OrtKernelImpl, OrtLoopKernelHelper, OrtNodeFusionOptions,
-    OrtReadNamedBufferFunc, OrtScanKernelHelper, OrtSyncStreamImpl, OrtWriteNamedBufferFunc, types::*,
+    OrtReadNamedBufferFunc, OrtScanKernelHelper, OrtSyncStreamImpl, OrtWriteNamedBufferFunc,
 };
 
 functions! {

@@ -1,7 +1,8 @@
 //! Plain data structs and function types of the C API.
 use core::ffi::{c_char, c_int, c_void};
 
-use crate::{OrtAllocator, OrtKernelImpl, types::*};
+use crate::types::*;
+use crate::{OrtAllocator, OrtKernelImpl};
 
 pub type OrtKernelCreateFunc = Option<
     unsafe extern "system" fn(

@@ -1,7 +1,8 @@
 //! The tables a plugin fills.
 use core::ffi::{c_char, c_int, c_void};
 
-use crate::{plain::*, types::*};
+use crate::plain::*;
+use crate::types::*;
 
 vtable! {
     /// Finds devices and creates execution providers; one per library.

@@ -7,10 +7,10 @@
 //! ```
 #![deny(unsafe_code)]
 #![allow(missing_docs)]
+use ort_ep::view::{Graph, HardwareDevice, KernelContext, Node, ValueType};
 use ort_ep::{
     Claims, Compiled, DeviceOffer, ElementType, Environment, Ep, EpRequest, Error, Factory, FusedPartition, NewEp,
     Partition, Registration, Result,
-    view::{Graph, HardwareDevice, KernelContext, Node, ValueType},
 };
 
 // Exports the two functions that ONNX Runtime looks for. FIRST_EP_LOG=debug shows the log on stderr.

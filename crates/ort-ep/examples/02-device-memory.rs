@@ -8,11 +8,11 @@
 //! ```
 #![deny(unsafe_code)]
 #![allow(missing_docs)]
+use ort_ep::view::{Graph, HardwareDevice, HardwareKind, KernelContext, KeyValues, Node, ValueType};
 use ort_ep::{
     AllocatorHandle, Claims, Compiled, DataTransfer, DeviceOffer, ElementType, Environment, Ep, EpRequest, Error,
     Factory, FusedPartition, HostAllocator, MemoryDevice, NewEp, NewHardware, OfferedHardware, OfferedMemory,
     Partition, Registration, Result, TensorCopy,
-    view::{Graph, HardwareDevice, HardwareKind, KernelContext, KeyValues, Node, ValueType},
 };
 
 const VENDOR: u32 = 0xF00D;

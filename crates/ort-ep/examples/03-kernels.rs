@@ -6,10 +6,10 @@
 //! Build it with `cargo build -p ort-ep --example kernels_ep` and register `libkernels_ep.so`.
 #![deny(unsafe_code)]
 #![allow(missing_docs)]
+use ort_ep::view::{Graph, HardwareDevice, KernelContext};
 use ort_ep::{
     Claims, DeviceOffer, ElementType, Environment, Ep, EpRequest, Error, Factory, Kernel, KernelDef, NewEp,
     Registration, Result,
-    view::{Graph, HardwareDevice, KernelContext},
 };
 
 ort_ep::plugin!(create, log_variable = "KERNELS_EP_LOG");

@@ -3,11 +3,9 @@
 //!
 //! It claims no nodes: a session that gets past it runs on other providers.
 #![allow(missing_docs)]
-use std::{
-    ffi::{c_char, c_void},
-    ptr,
-    sync::atomic::{AtomicPtr, Ordering},
-};
+use std::ffi::{c_char, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use ort_ep_sys as sys;
 

@@ -3,20 +3,18 @@
 //! It attaches to the CPU, compiles `Mul`, runs `LeakyRelu` and `DepthToSpace` with kernels, and leaves the rest to
 //! ONNX Runtime. The option `report` names the file to write.
 #![deny(unsafe_code)]
-use std::{
-    fmt::Display,
-    fs::{File, OpenOptions},
-    io::Write as _,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::fmt::Display;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use ort_ep::view::{
+    AttributeValue, Dim, Graph, HardwareDevice, KernelContext, KernelInfo, LogLocation, Node, OwnedKeyValues,
+    RunOptions, Severity, Tensor, ValueInfo, ValueType,
+};
 use ort_ep::{
     Claims, Compiled, DeviceOffer, ElementType, Environment, Ep, EpRequest, Error, Factory, FusedPartition, Kernel,
     KernelDef, MemoryDevice, NewEp, Partition, Registration, Result,
-    view::{
-        AttributeValue, Dim, Graph, HardwareDevice, KernelContext, KernelInfo, LogLocation, Node, OwnedKeyValues,
-        RunOptions, Severity, Tensor, ValueInfo, ValueType,
-    },
 };
 
 ort_ep::plugin!(|_: Registration<'_>| Ok(Box::new(Inspector::default()) as Box<dyn Factory>));

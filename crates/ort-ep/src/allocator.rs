@@ -1,7 +1,8 @@
 //! Memory that a plugin allocates for ONNX Runtime.
 use std::ptr::NonNull;
 
-use crate::{Result, view::RawStream};
+use crate::Result;
+use crate::view::RawStream;
 
 pub use crate::ffi::{AllocatorHandle, HostBlock};
 

@@ -1,7 +1,8 @@
 //! Groups of nodes that can be fused: no path may leave a group and come back to it.
 use std::collections::HashMap;
 
-use crate::{Result, view::Node};
+use crate::Result;
+use crate::view::Node;
 
 /// For each node, the earlier nodes that produce its inputs. `nodes` are in the graph's order.
 ///

@@ -1,8 +1,6 @@
 //! Copies between host and device memory.
-use crate::{
-    MemoryDevice, Result,
-    view::{RawStream, Tensor, TensorMut},
-};
+use crate::view::{RawStream, Tensor, TensorMut};
+use crate::{MemoryDevice, Result};
 
 /// One copy that ONNX Runtime asks for.
 pub struct TensorCopy<'a> {

@@ -1,7 +1,9 @@
 //! A summary of the nodes that stay with other providers.
-use std::{collections::BTreeMap, fmt::Display};
+use std::collections::BTreeMap;
+use std::fmt::Display;
 
-use crate::{Result, view::Node};
+use crate::Result;
+use crate::view::Node;
 
 /// The reasons why nodes were declined, each preceded by `; `, with its operator and its count.
 ///

@@ -1,11 +1,9 @@
 //! The execution provider of one session.
-use crate::{
-    AllocatorHandle, Error, MemoryDevice, Result, Stream,
-    ffi::Claims,
-    partition::{Compiled, FusedPartition},
-    profiler::Profiling,
-    view::{Graph, RunOptions},
-};
+use crate::ffi::Claims;
+use crate::partition::{Compiled, FusedPartition};
+use crate::profiler::Profiling;
+use crate::view::{Graph, RunOptions};
+use crate::{AllocatorHandle, Error, MemoryDevice, Result, Stream};
 
 /// The execution provider of one session. Concurrent runs call it from several threads.
 ///

@@ -1,10 +1,11 @@
 //! The factory: finds devices and creates execution providers.
-use std::{collections::BTreeMap, ffi::CStr};
+use std::collections::BTreeMap;
+use std::ffi::CStr;
 
+use crate::view::{HardwareDevice, HardwareKind, KeyValues, SessionOptions};
 use crate::{
     AllocatorHandle, CustomOpDomain, DataTransfer, Error, KernelDef, MemoryDevice, NewEp, PluginHost, Result, Runtime,
     Stream,
-    view::{HardwareDevice, HardwareKind, KeyValues, SessionOptions},
 };
 
 /// What ONNX Runtime passes when it loads the library.

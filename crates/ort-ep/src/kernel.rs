@@ -1,10 +1,9 @@
 //! Operator kernels that run node by node, without compiling.
-use std::{ops::RangeInclusive, sync::Arc};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 
-use crate::{
-    ElementType, Result,
-    view::{KernelContext, KernelInfo},
-};
+use crate::view::{KernelContext, KernelInfo};
+use crate::{ElementType, Result};
 
 /// The operator kernel of one node.
 pub trait Kernel: Send + Sync + 'static {

@@ -89,10 +89,8 @@ pub use factory::{
     DeviceOffer, Environment, EpRequest, Factory, Incompatibility, IncompatibilityReason, ModelCompatibility,
     NewHardware, OfferedHardware, OfferedMemory, Registration, SelectedDevice,
 };
-pub use ffi::{
-    Claims, CustomOpDomain, ForeignEp, ForeignFactory, Mapping, PluginHost, ProfilingEventView, SyncStream,
-    runtime::Runtime,
-};
+pub use ffi::runtime::Runtime;
+pub use ffi::{Claims, CustomOpDomain, ForeignEp, ForeignFactory, Mapping, PluginHost, ProfilingEventView, SyncStream};
 pub use forward::{BackendMemory, Forwarded, NewEp};
 pub use kernel::{Kernel, KernelCreator, KernelDef};
 pub use memory::{DeviceKind, MemoryDevice, MemoryKind};

@@ -1,8 +1,6 @@
 //! Claimed groups of nodes, before and after compiling.
-use crate::{
-    Result,
-    view::{Graph, KernelContext, Node},
-};
+use crate::Result;
+use crate::view::{Graph, KernelContext, Node};
 
 /// A claimed group of nodes, to be compiled. Valid only during [`Ep::compile`](crate::Ep::compile).
 #[derive(Clone, Copy)]

@@ -1,5 +1,6 @@
 //! Device events in ONNX Runtime's profile (API 25 and newer).
-use crate::{Result, ffi::ProfilingEventView};
+use crate::Result;
+use crate::ffi::ProfilingEventView;
 
 /// Creates a [`Profiler`] for a session or a run.
 pub trait Profiling {

@@ -1,15 +1,11 @@
 //! Partitions saved in a compiled model: its EPContext nodes, and the files next to it that they refer to.
-use std::{
-    collections::BTreeMap,
-    fmt::Display,
-    path::{Path, PathBuf},
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::{
-    EpContextNode, Error, ErrorCode, FusedPartition, Result, beside,
-    view::{AttributeValue, Node},
-};
+use crate::view::{AttributeValue, Node};
+use crate::{EpContextNode, Error, ErrorCode, FusedPartition, Result, beside};
 
 /// ONNX files are limited to two gigabytes.
 const LARGEST_EMBEDDED_BYTES: usize = i32::MAX as usize - (1 << 20);

@@ -1,7 +1,9 @@
 //! Ordered queues of device work.
 use std::any::Any;
 
-use crate::{Result, ffi::SyncStream, view::RawStream};
+use crate::Result;
+use crate::ffi::SyncStream;
+use crate::view::RawStream;
 
 /// An ordered queue of device work, created for one session and thread.
 pub trait Stream: Any + Send + Sync {

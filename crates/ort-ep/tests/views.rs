@@ -1,9 +1,7 @@
 //! Tests the views in real ONNX Runtime: the `inspect` example reports its view of a model, and `views.py` compares
 //! that with what the `onnx` package reads from the same file, once for each installed runtime.
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 #[test]
 fn the_views_read_what_the_model_says() {

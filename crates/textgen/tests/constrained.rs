@@ -4,9 +4,10 @@
 
 mod common;
 
-use common::{On, config, load};
 use testkit::llm::{END, TinyDecoder};
 use textgen::{Constraint, Form, Generator, GeneratorOptions, Limits, Sampling, TextFinish, Tokenizer, generate_text};
+
+use common::{On, config, load};
 
 /// Constrained answers, sampled with several seeds.
 fn answers(form: &Form) -> Vec<String> {

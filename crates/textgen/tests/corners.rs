@@ -7,13 +7,14 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::tiny::{Tiny, steps};
 use proptest::prelude::*;
 use testkit::llm::{END, PAD, TinyDecoder, VOCABULARY};
 use textgen::{
     Error, Finish, Generator, GeneratorOptions, Limits, PromptShape, Result, Sampling, TextFinish, TokenFilter,
     generate_text,
 };
+
+use common::tiny::{Tiny, steps};
 
 /// Allows one given token after the other, then end tokens.
 #[derive(Debug)]

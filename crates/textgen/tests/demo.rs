@@ -3,10 +3,11 @@
 
 mod common;
 
-use common::{On, config, ids, load};
 use serde_json::Value;
 use testkit::place;
 use textgen::{Generator, GeneratorOptions, Sampling};
+
+use common::{On, config, ids, load};
 
 #[test]
 fn the_demo_says_what_was_recorded() {

@@ -6,10 +6,11 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{On, config, load};
 use serde_json::{Value, json};
 use testkit::llm::TinyDecoder;
 use textgen::{ChatTemplate, Config, Generator, GeneratorOptions, Tokenizer};
+
+use common::{On, config, load};
 
 struct Case {
     name: &'static str,

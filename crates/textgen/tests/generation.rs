@@ -4,14 +4,15 @@
 
 mod common;
 
-use common::tiny::{Tiny, steps};
-use common::{On, config, load};
 use proptest::prelude::*;
 use testkit::llm::{END, PAD, VOCABULARY};
 use textgen::{
     ChatTemplate, Conversation, Error, Finish, Generator, GeneratorOptions, Limits, Message, PromptShape, Sampling,
     TextFinish, generate_text,
 };
+
+use common::tiny::{Tiny, steps};
+use common::{On, config, load};
 
 #[test]
 fn tokens_are_those_of_plain_loops() {

@@ -7,10 +7,11 @@
 
 mod common;
 
-use common::{On, config, folder, goldens, has_real_migraphx, ids, load, on_the_host_driver};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
 use textgen::{Generator, GeneratorOptions, Model, PromptShape, Sampling};
+
+use common::{On, config, folder, goldens, has_real_migraphx, ids, load, on_the_host_driver};
 
 /// The models that run on the stand-in: 64-bit and 32-bit token ids.
 const ON_THE_STAND_IN: [&str; 2] = ["nano-fp32", "nano-fp32-int32ids-rope"];

@@ -8,13 +8,14 @@ mod common;
 
 use std::sync::Barrier;
 
-use common::{On, config, load, on_the_host_driver};
 use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as Cases, RngAlgorithm, TestRng, TestRunner};
 use testkit::llm::{TinyDecoder, VOCABULARY};
 use textgen::{Error, Generator, GeneratorOptions};
+
+use common::{On, config, load, on_the_host_driver};
 
 /// The maximum number of tokens in a conversation: the loops take quadratic time.
 const LONGEST: usize = 48;

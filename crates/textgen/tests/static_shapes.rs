@@ -6,12 +6,13 @@ mod common;
 
 use std::path::Path;
 
-use common::{On, config, load, on_the_host_driver, tiny};
 use libtest_mimic::{Arguments, Trial};
 use tempfile::TempDir;
 use testkit::llm::TinyDecoder;
 use textgen::{Attached, Generator, GeneratorOptions, Model, PromptShape, Tokenizer};
 use tiny::{Tiny, steps};
+
+use common::{On, config, load, on_the_host_driver, tiny};
 
 const LONGEST: usize = 32;
 

@@ -4,13 +4,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use hip::{Device, DriverKind, HipError};
 use ort_ep::{MemoryDevice, Result};
 
-use crate::{
-    AMD_VENDOR_ID,
-    caching_allocator::CachingAllocator,
-    memory::{DeviceSource, PinnedSource},
-    status::hip_error,
-    stream::{StreamFences, StreamSet},
-};
+use crate::AMD_VENDOR_ID;
+use crate::caching_allocator::CachingAllocator;
+use crate::memory::{DeviceSource, PinnedSource};
+use crate::status::hip_error;
+use crate::stream::{StreamFences, StreamSet};
 
 /// A device with its memory and streams. One per device and process, however often the library is registered: ONNX
 /// Runtime treats the memory of two registrations as the same memory.

@@ -1,9 +1,7 @@
 //! Finds devices: matches those that the driver reports with those that ONNX Runtime lists.
 use hip::{Device, DeviceInfo, Driver, DriverKind};
-use ort_ep::{
-    NewHardware, OfferedHardware,
-    view::{HardwareDevice, HardwareKind},
-};
+use ort_ep::view::{HardwareDevice, HardwareKind};
+use ort_ep::{NewHardware, OfferedHardware};
 
 use crate::AMD_VENDOR_ID;
 

@@ -2,7 +2,8 @@
 use std::sync::Arc;
 
 use options::{ConfigKey, Prefixes, Profile};
-use ort_ep::{Claims, Ep, Error, MemoryDevice, Result, view::Graph};
+use ort_ep::view::Graph;
+use ort_ep::{Claims, Ep, Error, MemoryDevice, Result};
 
 use crate::context::DeviceContext;
 

@@ -2,25 +2,22 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use options::{DEVICE_ID_KEY, Options, Warning};
+use ort_ep::view::{HardwareDevice, HardwareKind, KeyValues};
 use ort_ep::{
     AllocatorHandle, CustomOpDomain, DataTransfer, DeviceKind, DeviceOffer, Environment, EpRequest, Error, Factory,
     Forwarded, Incompatibility, IncompatibilityReason, MemoryDevice, MemoryKind, ModelCompatibility, NewEp,
     OfferedMemory, Registration, Result, SelectedDevice, Stream,
-    view::{HardwareDevice, HardwareKind, KeyValues},
 };
 
-use crate::{
-    AMD_VENDOR_ID,
-    backends::{Backends, Chosen, Session},
-    context::DeviceContext,
-    discovery::{discover, match_hardware},
-    ep::AmdGpuEp,
-    memory::{DeviceAllocator, PinnedAllocator},
-    selection::{self, Candidate},
-    stream::DeviceStream,
-    transfer::Transfer,
-    trust,
-};
+use crate::backends::{Backends, Chosen, Session};
+use crate::context::DeviceContext;
+use crate::discovery::{discover, match_hardware};
+use crate::ep::AmdGpuEp;
+use crate::memory::{DeviceAllocator, PinnedAllocator};
+use crate::selection::{self, Candidate};
+use crate::stream::DeviceStream;
+use crate::transfer::Transfer;
+use crate::{AMD_VENDOR_ID, trust};
 
 /// The metadata key that ONNX Runtime's Python package (1.26 to 1.31) uses, for any vendor, to find the device meant by
 /// `providers=[(name, {"device_id": "1"})]`. Without it, the number is compared with the PCI device ID. A default

@@ -1,19 +1,16 @@
 //! The umbrella's only unsafe code: addresses that ONNX Runtime passes, and exported functions.
-use std::{
-    ffi::{c_char, c_int},
-    ptr::NonNull,
-};
+use std::ffi::{c_char, c_int};
+use std::ptr::NonNull;
 
 use hip::{CopyKind, Device, HipError};
-use ort_ep::{allocator::Block, view::RawStream};
+use ort_ep::allocator::Block;
+use ort_ep::view::RawStream;
 
-use crate::{
-    backends::last,
-    caching_allocator::{AllocatedBlock, Source},
-    memory::{DeviceSource, PinnedSource},
-    stream::StreamFences,
-    trust,
-};
+use crate::backends::last;
+use crate::caching_allocator::{AllocatedBlock, Source};
+use crate::memory::{DeviceSource, PinnedSource};
+use crate::stream::StreamFences;
+use crate::trust;
 
 /// Declares all session options of this process trusted (`trusted` is not 0) or untrusted: only trusted options may
 /// load libraries or name files.

@@ -2,16 +2,15 @@
 use std::sync::Arc;
 
 use hip::{Device, DeviceBuffer, HipError, PinnedBuffer};
-use ort_ep::{Allocator, AllocatorStats, Result, view::RawStream};
+use ort_ep::view::RawStream;
+use ort_ep::{Allocator, AllocatorStats, Result};
 
-use crate::{
-    caching_allocator::{self, CachingAllocator, Source, Statistics},
-    context::DeviceContext,
-    ffi::Lease,
-    ownership::{self, Entry, Owner},
-    status,
-    stream::StreamFences,
-};
+use crate::caching_allocator::{self, CachingAllocator, Source, Statistics};
+use crate::context::DeviceContext;
+use crate::ffi::Lease;
+use crate::ownership::{self, Entry, Owner};
+use crate::status;
+use crate::stream::StreamFences;
 
 /// A block allocated from the driver. Its entry is dropped before its memory.
 pub(crate) struct Owned<B> {

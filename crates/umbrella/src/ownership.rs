@@ -2,10 +2,8 @@
 //!
 //! Copies arrive as bare addresses, some of them from other sessions or other registrations of this library. Every
 //! block allocated from a driver is registered here while it lives, so an address inside one resolves exactly.
-use std::{
-    collections::BTreeMap,
-    sync::{PoisonError, RwLock},
-};
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
 
 /// The owner of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,16 +7,15 @@
 //! | `ORT_AMDGPU_TRACE_ROUTING` | on: logs one line per session with the routing inputs and the result |
 #![forbid(unsafe_code)]
 
-use std::{env, fs, path::Path};
+use std::path::Path;
+use std::{env, fs};
 
 use hip::DriverKind;
 use options::{Hint, Options};
 use ort_ep::{Error, Result};
 
-use crate::{
-    routing::{Candidate, Platform, Query, Refusal, RoutingTable, RuledOut, route},
-    variables::is_switched_on,
-};
+use crate::routing::{Candidate, Platform, Query, Refusal, RoutingTable, RuledOut, route};
+use crate::variables::is_switched_on;
 
 /// The environment variable that overrides the architecture to route by.
 pub const FORCE_ARCH_VARIABLE: &str = "AMDGPU_EP_FORCE_ARCH";

@@ -2,13 +2,12 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use hip::{CaptureStatus, Device, Event, HipError};
-use ort_ep::{Notification, Result, Stream, SyncStream, view::RawStream};
+use ort_ep::view::RawStream;
+use ort_ep::{Notification, Result, Stream, SyncStream};
 
-use crate::{
-    caching_allocator::{Fence, Fences, StreamId},
-    context::DeviceContext,
-    status::hip_error,
-};
+use crate::caching_allocator::{Fence, Fences, StreamId};
+use crate::context::DeviceContext;
+use crate::status::hip_error;
 
 /// The live streams of a device.
 #[derive(Default)]

@@ -2,16 +2,15 @@
 use std::sync::Arc;
 
 use hip::{DriverKind, HipError, PointerKind};
-use ort_ep::{DataTransfer, DeviceKind, Error, MemoryDevice, MemoryKind, Result, TensorCopy, view::RawStream};
+use ort_ep::view::RawStream;
+use ort_ep::{DataTransfer, DeviceKind, Error, MemoryDevice, MemoryKind, Result, TensorCopy};
 
-use crate::{
-    AMD_VENDOR_ID,
-    context::DeviceContext,
-    copy_plan::{CopyPlan, MemoryLocation, Mover},
-    ffi::{self, Bytes},
-    ownership::{self, Owner},
-    status::hip_error,
-};
+use crate::AMD_VENDOR_ID;
+use crate::context::DeviceContext;
+use crate::copy_plan::{CopyPlan, MemoryLocation, Mover};
+use crate::ffi::{self, Bytes};
+use crate::ownership::{self, Owner};
+use crate::status::hip_error;
 
 /// Copies tensors for ONNX Runtime. Holds no session state: the environment's instance serves all sessions.
 pub(crate) struct Transfer {

@@ -1,14 +1,16 @@
 //! Saves partitions to EPContext nodes and loads them back.
-use std::{fmt::Display, path::Path};
+use std::fmt::Display;
+use std::path::Path;
 
-use ort_ep::{
-    EpContextNode, Error, FusedPartition, Result,
-    saved::{self, Blob, Save},
-    view::{Node, ValueInfo},
-};
+use ort_ep::saved::{self, Blob, Save};
+use ort_ep::view::{Node, ValueInfo};
+use ort_ep::{EpContextNode, Error, FusedPartition, Result};
 
-use super::{ARCH, VERSION, read::read, write::write};
-use crate::{convert, record::Record};
+use super::read::read;
+use super::write::write;
+use super::{ARCH, VERSION};
+use crate::convert;
+use crate::record::Record;
 
 /// Creates the node that represents a partition in the compiled model. Writes the partition's file, if it has one.
 ///

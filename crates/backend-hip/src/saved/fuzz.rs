@@ -1,14 +1,10 @@
 //! Entry points for the fuzz targets.
-use graph::{
-    DType, Tensor,
-    ops::{Attribute, Attributes},
-};
+use graph::ops::{Attribute, Attributes};
+use graph::{DType, Tensor};
 
-use super::{
-    HEADER_BYTES, compatibility,
-    read::read,
-    write::{seal, write},
-};
+use super::read::read;
+use super::write::{seal, write};
+use super::{HEADER_BYTES, compatibility};
 use crate::record::{NodeRecord, Record, ValueRecord};
 
 /// Reads the bytes as a saved partition, as a body with a valid checksum, and as a compatibility string.

@@ -1,8 +1,6 @@
 //! Reads a saved partition. No count or length is trusted: memory is allocated only for bytes that are present.
-use graph::{
-    DType, Shape, Tensor,
-    ops::{Attribute, Attributes},
-};
+use graph::ops::{Attribute, Attributes};
+use graph::{DType, Shape, Tensor};
 
 use super::{ARCH, DTYPES, FORMAT, HEADER_BYTES, MAGIC, NOTHING, SavedError, VERSION, checksum, kind};
 use crate::record::{NodeRecord, Record, ValueRecord};

@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
 
-use graph::{
-    DType, Tensor,
-    ops::{Attribute, Attributes},
-};
+use graph::ops::{Attribute, Attributes};
+use graph::{DType, Tensor};
 use proptest::prelude::*;
 
-use super::{ARCH, FORMAT, HEADER_BYTES, MAGIC, SavedError, VERSION, checksum, read::read, write::seal, write::write};
+use super::read::read;
+use super::write::{seal, write};
+use super::{ARCH, FORMAT, HEADER_BYTES, MAGIC, SavedError, VERSION, checksum};
 use crate::record::{NodeRecord, Record, ValueRecord};
 
 fn value(name: &str, dtype: DType, rank: Option<usize>, constant: Option<Tensor>) -> ValueRecord {

@@ -1,5 +1,6 @@
 //! Writes a partition.
-use graph::{DType, Tensor, ops::Attribute};
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
 
 use super::{ARCH, DTYPES, FORMAT, HEADER_BYTES, MAGIC, NOTHING, VERSION, checksum, kind};
 use crate::record::{NodeRecord, Record, ValueRecord};

@@ -1,9 +1,7 @@
 //! Runs a Python script with the built backend against each ONNX Runtime that `cargo xtask setup` installed.
 #![allow(clippy::unwrap_used, reason = "test helpers may panic")]
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Runs `tests/<script>` once for each runtime, with the path of the library as its argument.
 ///

@@ -12,12 +12,10 @@ mod tests;
 
 pub(crate) use key::{Key, KeyBuilder};
 
-use std::{
-    fmt::Display,
-    fs::{self, File},
-    io,
-    path::{Path, PathBuf},
-};
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
 
 use disk_cache::{CacheError, Folder};
 

@@ -1,8 +1,6 @@
-use std::{
-    cell::Cell,
-    process::{Child, Command, Stdio},
-    time::{Duration, SystemTime},
-};
+use std::cell::Cell;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
 
 use super::*;
 

@@ -1,10 +1,8 @@
 //! Inserts pairs of `QuantizeLinear` and `DequantizeLinear` into a model.
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs::File,
-    io::{Read, Seek, SeekFrom},
-    path::Path,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
 
 use prost::Message as _;
 

@@ -1,5 +1,7 @@
 //! The two table formats: MIGraphX's text, and the FlatBuffers file written by ONNX Runtime's tools.
-use std::{collections::BTreeMap, fs, path::Path};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use super::CalibrationError;
 

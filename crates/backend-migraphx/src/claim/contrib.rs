@@ -3,7 +3,8 @@
 //! MIGraphX ignores domains and identifies these operators only by name. It computes some forms incorrectly, and some
 //! crash the process. So a node is taken only in a form listed in [`FORMS`]; `tests/python/test_migraphx_contrib.py`
 //! compares every row with ONNX Runtime's CPU provider on a real MIGraphX.
-use ort_ep::{ElementType, Result, view::Node};
+use ort_ep::view::Node;
+use ort_ep::{ElementType, Result};
 
 use crate::mgx::Version;
 

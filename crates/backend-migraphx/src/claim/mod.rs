@@ -5,12 +5,12 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use ort_ep::{
-    Result, convex, declined,
-    view::{Graph, Node},
-};
+use ort_ep::view::{Graph, Node};
+use ort_ep::{Result, convex, declined};
 
-use crate::{context, mgx::Library, onnx::Boundary};
+use crate::context;
+use crate::mgx::Library;
+use crate::onnx::Boundary;
 use support::{Known, Support};
 
 /// The decision for each node of a graph.

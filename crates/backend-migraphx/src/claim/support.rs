@@ -1,10 +1,8 @@
 //! Which nodes MIGraphX supports.
 use std::collections::{BTreeSet, HashSet};
 
-use ort_ep::{
-    ElementType, Result,
-    view::{Node, ValueInfo},
-};
+use ort_ep::view::{Node, ValueInfo};
+use ort_ep::{ElementType, Result};
 
 use super::contrib::{self, MICROSOFT};
 use crate::mgx::Version;

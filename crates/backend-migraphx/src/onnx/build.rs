@@ -1,17 +1,13 @@
 //! Converts ONNX Runtime graphs to ONNX models.
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use ort_ep::{
-    Error, Result,
-    view::{AttributeValue, Graph, Node, ValueInfo},
-};
+use ort_ep::view::{AttributeValue, Graph, Node, ValueInfo};
+use ort_ep::{Error, Result};
 use prost::Message as _;
 
-use super::{
-    Model, Value,
-    proto::{self, attribute_type},
-    weights::Weights,
-};
+use super::proto::{self, attribute_type};
+use super::weights::Weights;
+use super::{Model, Value};
 
 /// The size limit of a protobuf message.
 const LARGEST_MODEL_BYTES: usize = i32::MAX as usize;

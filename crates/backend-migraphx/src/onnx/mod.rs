@@ -7,10 +7,8 @@ pub(crate) use build::{Boundary, Stop, build};
 
 use std::path::PathBuf;
 
-use ort_ep::{
-    ElementType,
-    view::{Dim, TensorType},
-};
+use ort_ep::ElementType;
+use ort_ep::view::{Dim, TensorType};
 
 /// A partition as an ONNX model.
 ///

@@ -1,10 +1,8 @@
 //! Constants of a partition: embedded in the model, or referenced in their external files.
 use std::path::{Component, Path, PathBuf};
 
-use ort_ep::{
-    Error, Result,
-    view::{Tensor, ValueInfo},
-};
+use ort_ep::view::{Tensor, ValueInfo};
+use ort_ep::{Error, Result};
 
 use super::proto;
 

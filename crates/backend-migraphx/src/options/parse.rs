@@ -1,9 +1,12 @@
 //! Parses option values.
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use ::options::{migraphx::TABLE, parse_switch};
+use ::options::migraphx::TABLE;
+use ::options::parse_switch;
 
-use super::{CacheOptions, Calibration, OptionError, Options, Precision, Raw, StaticPad, raw::Text};
+use super::raw::Text;
+use super::{CacheOptions, Calibration, OptionError, Options, Precision, Raw, StaticPad};
 
 /// 16 GiB: enough for a few large models.
 const CACHE_BYTES: u64 = 16 << 30;

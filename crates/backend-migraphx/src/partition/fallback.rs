@@ -1,14 +1,10 @@
 //! Runs shapes that MIGraphX can't compile on ONNX Runtime's CPU provider.
-use ort_ep::{
-    Error, Result,
-    view::{HostSession, HostTensor, KernelContext},
-};
+use ort_ep::view::{HostSession, HostTensor, KernelContext};
+use ort_ep::{Error, Result};
 
-use super::{
-    MgxPartition,
-    memory::{Buffer, Mover},
-    run::Tensors,
-};
+use super::MgxPartition;
+use super::memory::{Buffer, Mover};
+use super::run::Tensors;
 
 /// Runs a partition on the CPU. `reason` says why MIGraphX could not compile it.
 pub(super) fn run(

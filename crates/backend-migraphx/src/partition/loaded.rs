@@ -1,17 +1,14 @@
 //! A compiled program and the memory it runs on.
-use std::{collections::HashMap, ops::Range};
+use std::collections::HashMap;
+use std::ops::Range;
 
 use ort_ep::{ElementType, Error, Result};
 
-use super::{
-    boxes::{each_run, row_major},
-    memory::{Buffer, Mover},
-    padding::{Padding, PaddingKind},
-};
-use crate::{
-    mgx::{Parameter, Program, Results, Role, Shape},
-    status,
-};
+use super::boxes::{each_run, row_major};
+use super::memory::{Buffer, Mover};
+use super::padding::{Padding, PaddingKind};
+use crate::mgx::{Parameter, Program, Results, Role, Shape};
+use crate::status;
 
 /// A compiled program, with staging memory for tensors that can't be bound directly.
 pub(super) struct Loaded {

@@ -11,17 +11,15 @@ mod programs;
 #[allow(unsafe_code)]
 mod run;
 
-use std::{
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-    thread::JoinHandle,
-};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
 
-use ort_ep::{
-    Partition, Result, Runtime,
-    view::{HostSession, KernelContext},
-};
+use ort_ep::view::{HostSession, KernelContext};
+use ort_ep::{Partition, Result, Runtime};
 
-use crate::{mgx::Program, onnx::Model, toolchain::Toolchain};
+use crate::mgx::Program;
+use crate::onnx::Model;
+use crate::toolchain::Toolchain;
 use loaded::Loaded;
 use padding::{Padding, Sequences};
 use programs::{Programs, State};

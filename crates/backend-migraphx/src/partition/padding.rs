@@ -1,10 +1,9 @@
 //! Pads the shapes of a run to the shapes that programs are compiled for.
-use ort_ep::{ElementType, view::Dim};
+use ort_ep::ElementType;
+use ort_ep::view::Dim;
 
-use crate::{
-    onnx::Value,
-    options::{Options, StaticPad},
-};
+use crate::onnx::Value;
+use crate::options::{Options, StaticPad};
 
 /// The input whose extent gives the padded sequence length.
 const MASK: &str = "attention_mask";

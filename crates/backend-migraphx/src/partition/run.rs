@@ -1,16 +1,11 @@
 //! One run of a partition.
-use ort_ep::{
-    Error, Result,
-    view::{KernelContext, Tensor},
-};
+use ort_ep::view::{KernelContext, Tensor};
+use ort_ep::{Error, Result};
 
-use super::{
-    MgxPartition,
-    loaded::{Call, Input, Output},
-    memory::Mover,
-    padding,
-    programs::State,
-};
+use super::loaded::{Call, Input, Output};
+use super::memory::Mover;
+use super::programs::State;
+use super::{MgxPartition, padding};
 use crate::status;
 
 /// The inputs of a run.

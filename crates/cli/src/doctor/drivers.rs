@@ -2,7 +2,8 @@
 
 use std::thread;
 
-use hip::{DriverKind, sys::Role};
+use hip::DriverKind;
+use hip::sys::Role;
 use serde::{Deserialize, Serialize};
 
 use super::{Asker, Question};

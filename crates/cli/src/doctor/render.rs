@@ -296,7 +296,8 @@ fn cache(out: &mut String, findings: &Findings) -> fmt::Result {
 mod tests {
     use super::*;
     use crate::doctor::environment::Settings;
-    use crate::doctor::verdict::{judge, tests::healthy};
+    use crate::doctor::verdict::judge;
+    use crate::doctor::verdict::tests::healthy;
 
     pub fn rendered(findings: Findings) -> String {
         text(&Report { schema: 1, version: "0.1.0", verdict: judge(&findings), findings })

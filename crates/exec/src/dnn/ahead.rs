@@ -3,13 +3,9 @@
 //! A library takes tens of milliseconds to choose and prepare an engine for a convolution, and a network has dozens of
 //! different ones. A handle may be used by one thread at a time, so every thread has its own. A plan is executed with
 //! the handle it was built with.
-use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Instant,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use graph::Step;
 use hipdnn::Handle;

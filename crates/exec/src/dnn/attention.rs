@@ -1,10 +1,8 @@
 //! Attention, including that of a prompt over its cache: converts its views to four axes and its scores to hipDNN's
 //! terms.
-use graph::{
-    Declined, View,
-    expr::{Binary, Expr, Node, Ref},
-    prim::{Attention, CachedAttention, Sinks},
-};
+use graph::expr::{Binary, Expr, Node, Ref};
+use graph::prim::{Attention, CachedAttention, Sinks};
+use graph::{Declined, View};
 use hipdnn::TensorId;
 
 use super::sketch::{Repeats, Sketch};

@@ -1,17 +1,14 @@
 //! Attention as a chain of operations in one graph: the product of queries and keys, its scores and softmax operation
 //! by operation, and the product with the values. The chain can express what hipDNN's own attention operation can't (a
 //! limit on scores, rows that see no keys). It is also the fallback where a library has no engine for that operation.
-use graph::{Declined, Step, View, prim::Attention};
-use hipdnn::{
-    TensorId,
-    sys::{PointwiseMode as M, ReduceOp},
-};
+use graph::prim::Attention;
+use graph::{Declined, Step, View};
+use hipdnn::TensorId;
+use hipdnn::sys::{PointwiseMode as M, ReduceOp};
 
-use super::{
-    attention::{Heads, four_axes},
-    epilogue::{Counts, Epilogue},
-    sketch::{Repeats, Sketch},
-};
+use super::attention::{Heads, four_axes};
+use super::epilogue::{Counts, Epilogue};
+use super::sketch::{Repeats, Sketch};
 
 /// Builds the chain for an attention step.
 pub(super) fn chain(step: &Step, prim: &Attention) -> Result<Sketch, Declined> {

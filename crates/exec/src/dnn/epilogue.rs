@@ -2,11 +2,10 @@
 //!
 //! Activations that hipDNN has a mode for (ReLU and its bounds, Swish, GELU) are recognised, because engines fuse
 //! those. The rest is written operation by operation, and the backend decides whether it runs such a graph.
-use graph::{
-    DType, Declined,
-    expr::{Binary, Expr, Node, Ref, Unary},
-};
-use hipdnn::{Pointwise, TensorId, sys::PointwiseMode as M};
+use graph::expr::{Binary, Expr, Node, Ref, Unary};
+use graph::{DType, Declined};
+use hipdnn::sys::PointwiseMode as M;
+use hipdnn::{Pointwise, TensorId};
 
 use super::sketch::Sketch;
 

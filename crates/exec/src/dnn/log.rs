@@ -4,10 +4,8 @@
 //! other users.
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use hipdnn::{
-    log::{self, Registration},
-    sys::{Backend, Severity},
-};
+use hipdnn::log::{self, Registration};
+use hipdnn::sys::{Backend, Severity};
 
 /// A registered log callback. It is removed when the last reference is dropped.
 pub(super) struct Log {

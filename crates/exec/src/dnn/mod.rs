@@ -35,17 +35,18 @@ mod part;
 mod scores;
 mod sketch;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
-use graph::{Declined, Prim, Step, View, prim::BufferId};
+use graph::prim::BufferId;
+use graph::{Declined, Prim, Step, View};
 use hip::RawStream;
-use hipdnn::{Handle, LoadError, sys::Backend};
+use hipdnn::sys::Backend;
+use hipdnn::{Handle, LoadError};
 
-use crate::{ExecError, Lru, RunBy, policy::Offers};
+use crate::policy::Offers;
+use crate::{ExecError, Lru, RunBy};
 
 pub use crate::policy::{Mode, UnknownMode};
 

@@ -1,18 +1,12 @@
 //! Translates steps to hipDNN graphs.
-use graph::{
-    Declined, Prim, Step, View,
-    prim::{Conv, Epilogue as FusedEpilogue, Filled, MatMul, Norm, Pool, PoolKind, ProductKind},
-};
-use hipdnn::{
-    Convolution, Resample, Scalar, Tensor, TensorId,
-    sys::{PointwiseMode, ResampleMode},
-};
+use graph::prim::{Conv, Epilogue as FusedEpilogue, Filled, MatMul, Norm, Pool, PoolKind, ProductKind};
+use graph::{Declined, Prim, Step, View};
+use hipdnn::sys::{PointwiseMode, ResampleMode};
+use hipdnn::{Convolution, Resample, Scalar, Tensor, TensorId};
 
-use super::{
-    attention,
-    epilogue::Epilogue,
-    sketch::{Repeats, Sketch},
-};
+use super::attention;
+use super::epilogue::Epilogue;
+use super::sketch::{Repeats, Sketch};
 
 /// True for the primitives that hipDNN has operations for.
 pub(super) fn is_known(prim: &Prim) -> bool {

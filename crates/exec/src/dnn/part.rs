@@ -3,13 +3,11 @@
 //! A product with an epilogue is first split from its epilogue, and then also from its bias or factor. That is the
 //! smallest graph: one operation. Attention becomes its two products. Our own code runs the maps and the softmax
 //! between products.
-use graph::{
-    Plan, Prim, Step, View,
-    expr::{Binary, Expr, Ref},
-    plan::{ALIGNMENT, BufferPlace},
-    prim::{BufferId, Conv, Map, MatMul, ProductKind},
-    shape::{Strides, dense_strides},
-};
+use graph::expr::{Binary, Expr, Ref};
+use graph::plan::{ALIGNMENT, BufferPlace};
+use graph::prim::{BufferId, Conv, Map, MatMul, ProductKind};
+use graph::shape::{Strides, dense_strides};
+use graph::{Plan, Prim, Step, View};
 
 use super::{Offering, scores};
 

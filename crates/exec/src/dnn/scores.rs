@@ -1,10 +1,8 @@
 //! Attention as two products, with the scores stored between them.
-use graph::{
-    DType, Prim, Scalar, Shape, Step, View,
-    expr::{Binary, Expr, Node, Ref},
-    prim::{Attention, Map, Softmax},
-    shape::dense_strides,
-};
+use graph::expr::{Binary, Expr, Node, Ref};
+use graph::prim::{Attention, Map, Softmax};
+use graph::shape::dense_strides;
+use graph::{DType, Prim, Scalar, Shape, Step, View};
 
 use super::part::Parts;
 

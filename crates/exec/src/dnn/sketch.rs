@@ -1,6 +1,7 @@
 //! A hipDNN graph under construction, and how views become its tensors.
 use graph::{DType, Declined, View};
-use hipdnn::{Graph, Pointwise, Scalar, Tensor, TensorId, sys::DataType};
+use hipdnn::sys::DataType;
+use hipdnn::{Graph, Pointwise, Scalar, Tensor, TensorId};
 
 /// Whether an operand may be broadcast along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +170,9 @@ fn data_type(dtype: DType) -> Result<DataType, Declined> {
 
 #[cfg(test)]
 mod tests {
-    use graph::{Shape, prim::BufferId, shape::Strides};
+    use graph::Shape;
+    use graph::prim::BufferId;
+    use graph::shape::Strides;
 
     use super::*;
 

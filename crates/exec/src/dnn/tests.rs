@@ -1,10 +1,8 @@
 //! Tests which hipDNN graphs steps become.
-use graph::{
-    DType, Prim, Scalar, Shape, Step, View,
-    expr::{Binary, Expr, Ref, Unary},
-    prim::{BufferId, Epilogue, MatMul, Pool, PoolKind, Product, ProductKind},
-    shape::dense_strides,
-};
+use graph::expr::{Binary, Expr, Ref, Unary};
+use graph::prim::{BufferId, Epilogue, MatMul, Pool, PoolKind, Product, ProductKind};
+use graph::shape::dense_strides;
+use graph::{DType, Prim, Scalar, Shape, Step, View};
 use hipdnn::sys::PointwiseMode as M;
 
 use super::*;

@@ -3,17 +3,12 @@
 //! A product is one call if the library supports its epilogue (a bias, an addend, ReLU, tanh GELU). With any other
 //! epilogue, a large product is stored in scratch memory, including a bias that comes first, and a map applies the
 //! rest. Products of signed bytes without zero points are accumulated in 32 bits.
-use std::{
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-    time::Instant,
-};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
-use graph::{
-    DType, Declined, Prim, Step, View,
-    plan::ALIGNMENT,
-    prim::{BufferId, Epilogue as FusedEpilogue, Map, ProductKind},
-    shape,
-};
+use graph::plan::ALIGNMENT;
+use graph::prim::{BufferId, Epilogue as FusedEpilogue, Map, ProductKind};
+use graph::{DType, Declined, Prim, Step, View, shape};
 use hip::{BlasLt, Compute, DataType, Epilogue, HipError, Matmul, MatmulAddresses, MatmulDesc, Operand, RawStream};
 
 use super::sum::{Activation, Behind, Sum};

@@ -3,11 +3,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hip::{DeviceBuffer, Event, RawStream};
 
-use crate::{
-    ExecError,
-    memory::{Counted, Purpose},
-    recorded,
-};
+use crate::memory::{Counted, Purpose};
+use crate::{ExecError, recorded};
 
 /// Sizes are rounded up to this, and larger ones to an eighth of their power of two, so that inputs that grow a little
 /// do not need new memory each time.

@@ -1,5 +1,6 @@
 //! The candidates for running a step.
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
 /// One backend and variant that can run a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,12 +1,8 @@
 //! Compiles and loads kernels on a device.
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Instant,
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use kernels::{Arch, Compiler, Counts, Kernel};
 

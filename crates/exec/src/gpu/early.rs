@@ -2,7 +2,8 @@
 //!
 //! All our kernels wait for that end themselves (`KERNEL` of `hip/prelude.h`). This takes less time than a launch that
 //! begins after the end: the blocks are already resident and have read their first constants.
-use graph::{Plan, plan::BufferPlace};
+use graph::Plan;
+use graph::plan::BufferPlace;
 use kernels::{Arch, Pointer};
 
 use super::task::Task;

@@ -1,13 +1,13 @@
 //! Outcomes of asynchronous runs.
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicU32, Ordering},
-};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hip::{Event, PinnedBuffer};
 
-use super::{Shared, run::is_reached};
-use crate::{ExecError, ledger::Pending};
+use super::Shared;
+use super::run::is_reached;
+use crate::ExecError;
+use crate::ledger::Pending;
 
 /// The nodes that own the fault words of a plan.
 pub(super) type FaultNodes = Arc<[String]>;

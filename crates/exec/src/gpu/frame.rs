@@ -1,12 +1,10 @@
 //! The memory of one run.
-use graph::{
-    Plan,
-    plan::{ALIGNMENT, BufferPlace},
-    prim::BufferId,
-    shape,
-};
+use graph::plan::{ALIGNMENT, BufferPlace};
+use graph::prim::BufferId;
+use graph::{Plan, shape};
 
-use super::{blas::PRODUCT, weights::Resident};
+use super::blas::PRODUCT;
+use super::weights::Resident;
 
 /// The layout of a run's block: values that live between steps, scratch memory, counters (initially zero), then copies
 /// of inputs and outputs that kernels can't access in place. Before the counters there is space for the fault words of

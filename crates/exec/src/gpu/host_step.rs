@@ -1,14 +1,14 @@
 //! Runs a step on the host: copies its operands there and its results back.
 use std::ops::Range;
 
-use graph::{Plan, Step, View, plan::BufferPlace, prim::BufferId};
+use graph::plan::BufferPlace;
+use graph::prim::BufferId;
+use graph::{Plan, Step, View};
 use hip::{CopyKind, RawStream};
 use host_ops::{Context, Parallel, Scratch};
 
-use crate::{
-    ExecError,
-    memory::{Purpose, Share},
-};
+use crate::ExecError;
+use crate::memory::{Purpose, Share};
 
 /// Host memory for a part of a buffer.
 struct Copy {

@@ -38,23 +38,17 @@ mod tune;
 mod tuned;
 mod weights;
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, Once, OnceLock, PoisonError},
-};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 
-use graph::{
-    Graph, Plan, Tensor,
-    plan::{Budget, Capabilities, Capability},
-};
+use graph::plan::{Budget, Capabilities, Capability};
+use graph::{Graph, Plan, Tensor};
 use kernels::{Arch, Compiler, Counts, Peak};
 
-use crate::{
-    ExecError,
-    device::{Device, Loaded, Prepared},
-    dnn::Offering,
-    host::{Folded, WALKED},
-};
+use crate::ExecError;
+use crate::device::{Device, Loaded, Prepared};
+use crate::dnn::Offering;
+use crate::host::{Folded, WALKED};
 use blas::Blas;
 use blocks::Blocks;
 use candidate::Candidate;

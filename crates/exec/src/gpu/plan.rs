@@ -1,33 +1,25 @@
 //! A plan that is ready to run on a GPU.
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
-use graph::{Plan, plan::BufferPlace};
+use graph::Plan;
+use graph::plan::BufferPlace;
 use hip::RawStream;
 use kernels::Pointer;
 
-use super::{
-    GpuSettings, PartitionState,
-    bind::{Arguments, Template},
-    blocks::Block,
-    candidate::Candidate,
-    early,
-    flight::{FaultNodes, Flight},
-    frame::{Bases, Buffers, Layout},
-    host_step::view_range,
-    replay::Replays,
-    run,
-    task::{self, Task, Tasks},
-    tune,
-    tuned::Entry,
-    weights::{Resident, Weights},
-};
-use crate::{
-    ExecError,
-    device::{Order, Prepared, Run, RunBy, TunedStep},
-};
+use super::bind::{Arguments, Template};
+use super::blocks::Block;
+use super::candidate::Candidate;
+use super::flight::{FaultNodes, Flight};
+use super::frame::{Bases, Buffers, Layout};
+use super::host_step::view_range;
+use super::replay::Replays;
+use super::task::{self, Task, Tasks};
+use super::tuned::Entry;
+use super::weights::{Resident, Weights};
+use super::{GpuSettings, PartitionState, early, run, tune};
+use crate::ExecError;
+use crate::device::{Order, Prepared, Run, RunBy, TunedStep};
 
 /// The number of streams whose flights are kept. If there are more, an idle flight is reused for another stream.
 const MAX_FLIGHTS: usize = 8;

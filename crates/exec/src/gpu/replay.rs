@@ -2,14 +2,14 @@
 //!
 //! A graph contains the addresses it was recorded with. Runs with the same addresses replay it; for others it is
 //! recorded again. That costs more than it saves if addresses never repeat, so a plan that sees this stops recording.
-use std::{
-    str::FromStr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hip::{CaptureMode, Event, GraphExec, RawStream, UpdateResult};
 
-use super::{Shared, bind::Arguments, frame::Bases};
+use super::Shared;
+use super::bind::Arguments;
+use super::frame::Bases;
 use crate::{ExecError, recorded};
 
 /// Whether plans are captured and replayed.

@@ -1,24 +1,18 @@
 //! Runs a plan on a stream.
-use std::{
-    sync::{Arc, PoisonError},
-    time::{Duration, Instant},
-};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use hip::{CaptureStatus, CopyKind, DriverKind, PointerKind, RawStream};
 
-use super::{
-    bind::Arguments,
-    blocks::Block,
-    flight::Flight,
-    frame::output_bytes,
-    host_step,
-    plan::GpuPlan,
-    task::{ReadyLaunch, Task},
-};
-use crate::{
-    ExecError,
-    device::{Observer, Order, Run},
-};
+use super::bind::Arguments;
+use super::blocks::Block;
+use super::flight::Flight;
+use super::frame::output_bytes;
+use super::host_step;
+use super::plan::GpuPlan;
+use super::task::{ReadyLaunch, Task};
+use crate::ExecError;
+use crate::device::{Observer, Order, Run};
 
 /// Kernels read and write packs of elements of this size. Device memory has a larger alignment.
 const PACK: usize = 16;

@@ -1,8 +1,6 @@
 //! Epilogues that are sums, which the vendor's library for products can apply itself.
-use graph::{
-    View,
-    expr::{Binary, Expr, Node, Ref, Unary},
-};
+use graph::View;
+use graph::expr::{Binary, Expr, Node, Ref, Unary};
 
 /// Tolerance for numbers in a model: they were rounded to single precision or less.
 const ROUNDING: f64 = 1e-3;
@@ -223,7 +221,8 @@ fn lies_as(view: &View, output: &View) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use graph::{DType, Scalar, prim::BufferId, shape};
+    use graph::prim::BufferId;
+    use graph::{DType, Scalar, shape};
 
     use super::*;
 

@@ -1,26 +1,20 @@
 //! Asks backends to run the steps of a plan, as the policy says, and gets the code for those that do.
 //!
 //! The reasons of those that declined are kept for `explain`.
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use graph::{Declined, Step};
 use kernels::{Kernel, Launch, Launches};
 
-use super::{
-    GpuSettings, PartitionState, Shared,
-    blas::{BlasRequest, Product},
-    candidate::Candidate,
-    code::Outcome,
-    tuned::Entry,
-};
-use crate::{
-    device::RunBy,
-    dnn::DnnStep,
-    policy::{self, Backend},
-};
+use super::blas::{BlasRequest, Product};
+use super::candidate::Candidate;
+use super::code::Outcome;
+use super::tuned::Entry;
+use super::{GpuSettings, PartitionState, Shared};
+use crate::device::RunBy;
+use crate::dnn::DnnStep;
+use crate::policy::{self, Backend};
 
 /// The backend that runs a step.
 pub(super) enum Task {

@@ -1,26 +1,21 @@
 //! Measures the candidates for a step.
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use graph::{Plan, Step, View, plan::BufferPlace, prim::BufferId};
+use graph::plan::BufferPlace;
+use graph::prim::BufferId;
+use graph::{Plan, Step, View};
 use hip::DeviceBuffer;
 
-use super::{
-    PartitionState, Shared,
-    candidate::Candidate,
-    host_step::view_range,
-    plan::GpuPlan,
-    progress::Work,
-    task,
-    tuned::{Entry, Tuned, digest},
-};
-use crate::{
-    ExecError,
-    device::{Observer, Order, Prepared, Run, RunBy},
-};
+use super::candidate::Candidate;
+use super::host_step::view_range;
+use super::plan::GpuPlan;
+use super::progress::Work;
+use super::tuned::{Entry, Tuned, digest};
+use super::{PartitionState, Shared, task};
+use crate::ExecError;
+use crate::device::{Observer, Order, Prepared, Run, RunBy};
 
 /// Runs before measuring starts: the first one may load code.
 const WARM_UPS: usize = 2;

@@ -6,13 +6,11 @@
 //! atomically and merged with what others have written in the meantime, so readers always see complete files and
 //! processes can share them. A wrong line can make a step slow but never incorrect: it only chooses among candidates
 //! that all compute the result. A folder that other users can write to is not used.
-use std::{
-    collections::HashMap,
-    io,
-    path::{Path, PathBuf},
-    str::FromStr,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use disk_cache::{CacheError, Folder};
 use graph::Step;

@@ -1,17 +1,15 @@
 //! Uploads constants to the device and keeps track of them.
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use graph::{Tensor, WeakTensor, memory::Store, plan::ALIGNMENT};
+use graph::memory::Store;
+use graph::plan::ALIGNMENT;
+use graph::{Tensor, WeakTensor};
 use hip::{CopyKind, DeviceBuffer};
 
 use super::Shared;
-use crate::{
-    ExecError,
-    memory::{Counted, Purpose, Share},
-};
+use crate::ExecError;
+use crate::memory::{Counted, Purpose, Share};
 
 /// The size of each of the two pinned staging buffers for uploads: one is filled while the other is copied.
 const STAGE_BYTES: usize = 8 << 20;

@@ -2,11 +2,9 @@
 //!
 //! Linux overcommits memory and kills the process that uses too much. So a plan is compared with the available memory
 //! before anything is allocated.
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::OnceLock,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use graph::plan::Budget;
 use hip::DriverKind;

@@ -4,26 +4,20 @@
 //! calling thread runs the groups and waits for hipDNN. On a busy stream, and in a recording, the groups are host
 //! functions of the driver, queued between hipDNN's work. If hipDNN accepted a step but then fails to run it, our own
 //! code runs it from then on.
-use std::{
-    ops::Range,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    time::Instant,
-};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 use graph::{Declined, Plan};
 use hip::RawStream;
 use host_ops::Bound;
 
-use super::{
-    Addresses, HostPlan,
-    run::{RunState, execute_part},
-};
-use crate::{
-    Capture, ExecError, Ledger,
-    device::{Observer, Order, Run, RunBy},
-    dnn::{DnnStep, Offering},
-};
+use super::run::{RunState, execute_part};
+use super::{Addresses, HostPlan};
+use crate::device::{Observer, Order, Run, RunBy};
+use crate::dnn::{DnnStep, Offering};
+use crate::{Capture, ExecError, Ledger};
 
 /// hipDNN on the host driver, for sessions that want it.
 pub(super) struct Mixed {

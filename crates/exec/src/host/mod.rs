@@ -4,22 +4,16 @@ mod memory_budget;
 mod mixed;
 mod run;
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use graph::{
-    Graph, Plan, Tensor,
-    plan::{Budget, Capabilities, Capability},
-    quant::QuantWeights,
-};
+use graph::plan::{Budget, Capabilities, Capability};
+use graph::quant::QuantWeights;
+use graph::{Graph, Plan, Tensor};
 
-use crate::{
-    ExecError, Pool,
-    device::{Device, Loaded, Observer, Order, Prepared, Run, RunBy},
-    dnn::Offering,
-};
+use crate::device::{Device, Loaded, Observer, Order, Prepared, Run, RunBy};
+use crate::dnn::Offering;
+use crate::{ExecError, Pool};
 pub(crate) use folded::Folded;
 use memory_budget::HostMemory;
 pub(crate) use memory_budget::WALKED;

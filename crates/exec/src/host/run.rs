@@ -1,18 +1,16 @@
 //! Executes the steps of a plan, one after the other.
-use std::{ops::Range, sync::Arc, time::Instant};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
 
-use graph::{
-    Graph, Plan, Tensor,
-    plan::{ALIGNMENT, OutputSpec},
-};
+use graph::plan::{ALIGNMENT, OutputSpec};
+use graph::{Graph, Plan, Tensor};
 use host_ops::{Bound, Context, Parallel, Pool, Scratch, Serial};
 
 use super::HostDevice;
-use crate::{
-    CompiledPartition, ExecError,
-    device::{Observer, Order, Run, RunBy},
-    memory::{Purpose, Share},
-};
+use crate::device::{Observer, Order, Run, RunBy};
+use crate::memory::{Purpose, Share};
+use crate::{CompiledPartition, ExecError};
 
 /// The memory a run needs besides its inputs and outputs. It is reused from run to run, so that a warm run allocates
 /// nothing.

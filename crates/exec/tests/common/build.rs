@@ -1,9 +1,7 @@
 //! Builds graphs of several nodes.
 #![allow(dead_code, clippy::unwrap_used)]
-use graph::{
-    DType, Graph, Node, Tensor, ValueId,
-    ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
-};
+use graph::ops::{self, Attribute, Attributes, InputInfo, NodeInfo};
+use graph::{DType, Graph, Node, Tensor, ValueId};
 
 use crate::common::tensor;
 

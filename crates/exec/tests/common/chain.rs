@@ -1,11 +1,9 @@
 //! Builds small graphs of several nodes, with their inputs.
 #![allow(dead_code, clippy::unwrap_used)]
 use exec::{CompiledPartition, Input};
-use graph::{
-    DType, Graph, Node, Plan, Prim, Step, Tensor, ValueId,
-    ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
-    prim::ProductKind,
-};
+use graph::ops::{self, Attribute, Attributes, InputInfo, NodeInfo};
+use graph::prim::ProductKind;
+use graph::{DType, Graph, Node, Plan, Prim, Step, Tensor, ValueId};
 
 use crate::common::device;
 

@@ -6,22 +6,19 @@
 //! `EXEC_TEST_THREADS` names a file that gets a line for each run on a GPU device: how many threads our kernels start
 //! for it, and the test's name.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
-use std::{
-    ffi::OsStr,
-    fs::OpenOptions,
-    io::Write,
-    path::PathBuf,
-    sync::{Arc, LazyLock},
-};
+use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock};
 
-use exec::{
-    CompiledPartition, Device, ExecError, Input, RunBy,
-    dnn::{Libraries, Mode, Offering},
-    gpu::{GpuDevice, GpuSettings},
-    host::HostDevice,
-};
+use exec::dnn::{Libraries, Mode, Offering};
+use exec::gpu::{GpuDevice, GpuSettings};
+use exec::host::HostDevice;
+use exec::{CompiledPartition, Device, ExecError, Input, RunBy};
 use graph::{Graph, Tensor};
-use kernels::{Arch, Compiler, RtcCompiler, sim::Simulator};
+use kernels::sim::Simulator;
+use kernels::{Arch, Compiler, RtcCompiler};
 
 static GPU: LazyLock<Option<GpuDevice>> = LazyLock::new(|| {
     let wanted = std::env::var("EXEC_TEST_DEVICE").unwrap_or_default();

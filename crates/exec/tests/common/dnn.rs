@@ -2,11 +2,9 @@
 #![allow(dead_code, clippy::unwrap_used)]
 use std::sync::OnceLock;
 
-use exec::{
-    CompiledPartition, Input, RunBy,
-    dnn::{Libraries, Mode, Offering},
-    host::{HostDevice, run_partition},
-};
+use exec::dnn::{Libraries, Mode, Offering};
+use exec::host::{HostDevice, run_partition};
+use exec::{CompiledPartition, Input, RunBy};
 use graph::{Graph, Tensor};
 
 /// The host driver's device.

@@ -1,12 +1,11 @@
 //! A simulated GPU whose compiler starts to fail.
 #![allow(dead_code, clippy::unwrap_used)]
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex},
-};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use exec::gpu::GpuDevice;
-use kernels::{Arch, CompileError, Compiler, Kernel, NoCompiler, sim::Simulator};
+use kernels::sim::Simulator;
+use kernels::{Arch, CompileError, Compiler, Kernel, NoCompiler};
 
 /// The simulator, until it rejects kernels.
 pub struct Fickle {

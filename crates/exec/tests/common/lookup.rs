@@ -2,8 +2,10 @@
 #![allow(dead_code, clippy::unwrap_used)]
 use std::sync::Arc;
 
-use exec::{CompiledPartition, ExecError, Input, Order, Prepared, Run, Serial, gpu::GpuDevice};
-use graph::{DType, ops::Attribute};
+use exec::gpu::GpuDevice;
+use exec::{CompiledPartition, ExecError, Input, Order, Prepared, Run, Serial};
+use graph::DType;
+use graph::ops::Attribute;
 
 use crate::common::{self, Case, device, random};
 

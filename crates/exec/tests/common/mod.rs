@@ -2,10 +2,8 @@
 #![allow(dead_code, clippy::unwrap_used)]
 pub mod device;
 
-use graph::{
-    DType, Graph, Node, Scalar, Tensor,
-    ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
-};
+use graph::ops::{self, Attribute, Attributes, InputInfo, NodeInfo};
+use graph::{DType, Graph, Node, Scalar, Tensor};
 
 /// A node to run.
 pub struct Case {

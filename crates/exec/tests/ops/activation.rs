@@ -1,6 +1,8 @@
 //! Compares activations on the host device with their definitions in double precision.
+use graph::DType;
+use graph::ops::Attribute;
+
 use crate::common::{Case, assert_close, numbers, random, tensor};
-use graph::{DType, ops::Attribute};
 
 /// The tolerance for one rounding of each type, with a margin for functions computed in single precision.
 const TYPES: [(DType, f64); 4] = [(DType::F32, 2e-6), (DType::F64, 1e-13), (DType::F16, 1.1e-3), (DType::Bf16, 8.5e-3)];

@@ -1,6 +1,8 @@
 //! Powers, remainders and arithmetic of many operands on the host device.
+use graph::DType;
+use graph::ops::Attribute;
+
 use crate::common::{Case, assert_close, numbers, random, tensor};
-use graph::{DType, ops::Attribute};
 
 #[test]
 fn many_operands_are_joined_and_rounded_once() {

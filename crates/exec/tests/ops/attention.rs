@@ -1,7 +1,9 @@
 //! Compares attention and rotary embeddings with loops in double precision.
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
+
 use crate::array::Array;
 use crate::common::{Case, assert_close, device, numbers, tensor};
-use graph::{DType, Tensor, ops::Attribute};
 
 const BATCH: usize = 2;
 

@@ -1,7 +1,9 @@
 //! Tests casts between all types on the host device.
+use graph::ops::Attribute;
+use graph::{DType, Scalar, Tensor};
+
 use crate::build::Build;
 use crate::common::{Case, numbers, tensor};
-use graph::{DType, Scalar, Tensor, ops::Attribute};
 
 /// ONNX's numbers for the element types.
 const ONNX: [(DType, i64); 13] = [

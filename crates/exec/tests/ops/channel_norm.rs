@@ -1,6 +1,8 @@
 //! Compares normalisations by channel or over chosen axes with loops in double precision.
+use graph::DType;
+use graph::ops::Attribute;
+
 use crate::common::{Case, assert_close, numbers, random, tensor};
-use graph::{DType, ops::Attribute};
 
 /// Mean and variance.
 fn moments(values: &[f64]) -> (f64, f64) {

@@ -1,8 +1,10 @@
 //! Compares convolutions with loops in double precision.
+use graph::DType;
+use graph::ops::Attribute;
+use proptest::prelude::*;
+
 use crate::array::{Array, indices};
 use crate::common::{Case, assert_close, numbers, tensor};
-use graph::{DType, ops::Attribute};
-use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 struct Window {

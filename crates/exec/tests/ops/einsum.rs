@@ -1,7 +1,9 @@
 //! Compares `Einsum` with the sum over all indices.
+use graph::DType;
+use graph::ops::Attribute;
+
 use crate::array::{Array, indices};
 use crate::common::{Case, assert_close, numbers};
-use graph::{DType, ops::Attribute};
 
 /// The definition: every letter runs over its extent, and the product is added at the output's letters.
 fn meaning(inputs: &[(&str, &Array)], output: &str) -> Array {

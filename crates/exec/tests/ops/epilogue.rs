@@ -1,8 +1,10 @@
 //! Checks that maps after products are fused where possible, without changing a bit of the result.
+use graph::ops::Attribute;
+use graph::{DType, Tensor, ValueId};
+use proptest::prelude::*;
+
 use crate::chain::{Chain, prims};
 use crate::common::{assert_close, device, numbers, random, tensor};
-use graph::{DType, Tensor, ValueId, ops::Attribute};
-use proptest::prelude::*;
 
 fn noise(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
     tensor(dtype, shape, &random(shape.iter().product(), seed))

@@ -2,13 +2,12 @@
 use std::sync::Arc;
 
 use exec::{CompiledPartition, Input, Order, Run, Serial};
-use graph::{DType, Tensor, ops::Attribute};
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
 use proptest::prelude::*;
 
-use crate::{
-    array::Array,
-    common::{Case, assert_close, device, numbers, tensor},
-};
+use crate::array::Array;
+use crate::common::{Case, assert_close, device, numbers, tensor};
 
 /// A step of a decoder.
 #[derive(Clone, Debug)]

@@ -1,7 +1,9 @@
 //! Compares reading and writing by index on the host device with loops over the definition of each operator.
-use crate::common::{Case, numbers, random, tensor};
-use graph::{DType, Tensor, ops::Attribute};
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
 use proptest::prelude::*;
+
+use crate::common::{Case, numbers, random, tensor};
 
 fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
     let mut all = vec![vec![]];

@@ -1,9 +1,11 @@
 //! Checks that products between dequantisation and quantisation are computed on the bytes, against sums of 64-bit
 //! integers.
+use graph::ops::Attribute;
+use graph::{DType, Tensor, ValueId};
+use proptest::prelude::*;
+
 use crate::chain::{Chain, prims};
 use crate::common::{numbers, tensor};
-use graph::{DType, Tensor, ValueId, ops::Attribute};
-use proptest::prelude::*;
 
 /// Bytes over their whole range.
 fn bytes(dtype: DType, shape: &[usize], seed: u64) -> Tensor {

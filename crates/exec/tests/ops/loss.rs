@@ -1,6 +1,8 @@
 //! Compares losses with loops in double precision.
+use graph::DType;
+use graph::ops::Attribute;
+
 use crate::common::{Case, assert_close, numbers, random, tensor};
-use graph::{DType, ops::Attribute};
 
 const BATCH: usize = 3;
 const CLASSES: usize = 4;

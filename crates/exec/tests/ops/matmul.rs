@@ -1,8 +1,10 @@
 //! Compares matrix products with loops in double precision.
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
+use proptest::prelude::*;
+
 use crate::array::Array;
 use crate::common::{Case, assert_close, numbers};
-use graph::{DType, Tensor, ops::Attribute};
-use proptest::prelude::*;
 
 /// A matrix product with broadcast leading axes.
 fn product(a: &Array, b: &Array) -> Array {

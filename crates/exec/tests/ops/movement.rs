@@ -1,7 +1,9 @@
 //! Compares data movement on the host device with the definition of each operator, element by element.
-use crate::common::{Case, numbers, random, tensor};
-use graph::{DType, Tensor, ops::Attribute};
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
 use proptest::prelude::*;
+
+use crate::common::{Case, numbers, random, tensor};
 
 const DTYPES: [DType; 6] = [DType::F32, DType::F64, DType::F16, DType::I8, DType::I64, DType::Bool];
 

@@ -1,6 +1,8 @@
 //! Compares normalisations over the last axes with loops in double precision.
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
+
 use crate::common::{Case, assert_close, numbers, random, tensor};
-use graph::{DType, Tensor, ops::Attribute};
 
 /// Mean (zero if not centred) and inverse deviation of a row.
 fn statistics(row: &[f64], epsilon: f64, centre: bool) -> (f64, f64) {

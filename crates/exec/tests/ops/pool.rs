@@ -1,8 +1,10 @@
 //! Compares pools with loops in double precision.
+use graph::DType;
+use graph::ops::Attribute;
+use proptest::prelude::*;
+
 use crate::array::{Array, indices};
 use crate::common::{Case, assert_close, numbers};
-use graph::{DType, ops::Attribute};
-use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 struct Window {

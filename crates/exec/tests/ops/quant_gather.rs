@@ -1,6 +1,8 @@
 //! Compares rows of quantised tables with loops.
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
+
 use crate::common::{Case, assert_close, numbers, random, tensor};
-use graph::{DType, Tensor, ops::Attribute};
 
 fn bytes(count: usize, seed: u64) -> Vec<u8> {
     random(count, seed).iter().map(|number| ((number + 2.0) * 64.0) as u8).collect()

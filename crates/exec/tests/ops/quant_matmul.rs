@@ -1,7 +1,9 @@
 //! Compares products with quantised weights with loops in double precision.
-use crate::common::{Case, assert_close, numbers, random, tensor};
-use graph::{DType, Tensor, ops::Attribute};
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
 use proptest::prelude::*;
+
+use crate::common::{Case, assert_close, numbers, random, tensor};
 
 /// How zero points are given.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,7 +1,9 @@
 //! Compares quantisation on the host device with loops.
-use crate::common::{Case, assert_close, numbers, random, tensor};
-use graph::{DType, Tensor, ops::Attribute};
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
 use proptest::prelude::*;
+
+use crate::common::{Case, assert_close, numbers, random, tensor};
 
 const RANGES: [(DType, f64, f64); 4] =
     [(DType::I8, -128.0, 127.0), (DType::U8, 0.0, 255.0), (DType::I16, -32768.0, 32767.0), (DType::U16, 0.0, 65535.0)];

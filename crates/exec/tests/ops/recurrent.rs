@@ -1,7 +1,9 @@
 //! Compares recurrent layers with loops in double precision.
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
+
 use crate::array::Array;
 use crate::common::{Case, assert_close, numbers, tensor};
-use graph::{DType, Tensor, ops::Attribute};
 
 const STEPS: usize = 4;
 const BATCH: usize = 3;

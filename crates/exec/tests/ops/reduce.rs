@@ -1,6 +1,8 @@
 //! Compares reductions with loops in double precision, on the device and in the planner.
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
+
 use crate::common::{Case, assert_close, numbers, random, tensor};
-use graph::{DType, Tensor, ops::Attribute};
 
 type Fold = fn(&[f64]) -> f64;
 

@@ -1,7 +1,9 @@
 //! Compares `Resize` with a sum over all input elements, weighted along each axis as ONNX specifies.
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
+
 use crate::array::{Array, indices};
 use crate::common::{Case, assert_close, numbers, tensor};
-use graph::{DType, Tensor, ops::Attribute};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {

@@ -1,6 +1,8 @@
 //! Compares searches and running sums along an axis with plain loops.
+use graph::ops::Attribute;
+use graph::{DType, Tensor};
+
 use crate::common::{Case, assert_close, numbers, random, tensor};
-use graph::{DType, Tensor, ops::Attribute};
 
 /// The offset of every lane along an axis, and the step between elements of a lane.
 fn lanes(shape: &[usize], axis: usize) -> (Vec<usize>, usize) {

@@ -1,6 +1,7 @@
 //! Tests selection by condition and bounds on the host device.
-use crate::common::{Case, numbers, tensor};
 use graph::DType;
+
+use crate::common::{Case, numbers, tensor};
 
 #[test]
 fn a_choice_moves_every_type_unchanged() {

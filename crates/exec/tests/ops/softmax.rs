@@ -1,6 +1,8 @@
 //! Compares softmax and related operators with loops in double precision.
+use graph::DType;
+use graph::ops::Attribute;
+
 use crate::common::{Case, assert_close, numbers, random, tensor};
-use graph::{DType, ops::Attribute};
 
 fn softmax(row: &[f64]) -> Vec<f64> {
     let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);

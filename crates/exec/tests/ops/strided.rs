@@ -1,10 +1,9 @@
 //! Checks that primitives that work along an axis read a transposed view as they read a copy.
-use crate::common::{Case, numbers, random, tensor};
-use graph::{
-    DType, Graph, Node, Tensor,
-    ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
-};
+use graph::ops::{self, Attribute, Attributes, InputInfo, NodeInfo};
+use graph::{DType, Graph, Node, Tensor};
 use proptest::prelude::*;
+
+use crate::common::{Case, numbers, random, tensor};
 
 /// Operators that work along an axis.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,8 @@
 //! Reading by index.
-use crate::{
-    DType, LowerError, Prim, Scalar, Shape, Tensor,
-    lower::{Lower, Storage, Val, val::Indices},
-    prim::{Axis, BatchDims},
-    shape,
-};
+use crate::lower::val::Indices;
+use crate::lower::{Lower, Storage, Val};
+use crate::prim::{Axis, BatchDims};
+use crate::{DType, LowerError, Prim, Scalar, Shape, Tensor, shape};
 
 /// A selection along an axis with more pieces than this becomes a gather instead of a copy per piece.
 const MAX_PIECES: usize = 8;

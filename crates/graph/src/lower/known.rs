@@ -1,9 +1,8 @@
 //! What the planner computes itself: the same primitives applied to small known values.
-use crate::{
-    DType, Scalar, Tensor,
-    expr::Expr,
-    lower::{Storage, Val, val::Indices},
-};
+use crate::expr::Expr;
+use crate::lower::val::Indices;
+use crate::lower::{Storage, Val};
+use crate::{DType, Scalar, Tensor};
 
 /// Applies an expression to known values that have the output's shape.
 pub(super) fn map(expr: &Expr, inputs: &[Val], dtype: DType, shape: &[usize]) -> Tensor {

@@ -1,11 +1,8 @@
 //! Elementwise work.
-use crate::{
-    DType, LowerError, Prim, Scalar, Shape,
-    expr::{Binary, Expr, Ref, Unary},
-    lower::{Lower, Val},
-    prim::Map,
-    shape,
-};
+use crate::expr::{Binary, Expr, Ref, Unary};
+use crate::lower::{Lower, Val};
+use crate::prim::Map;
+use crate::{DType, LowerError, Prim, Scalar, Shape, shape};
 
 impl Lower<'_> {
     /// Applies an expression to values broadcast together; the result is stored as `dtype`.

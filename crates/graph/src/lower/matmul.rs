@@ -1,9 +1,6 @@
 //! Matrix products.
-use crate::{
-    LowerError, Prim, Scalar, Shape,
-    lower::{Lower, Val},
-    shape,
-};
+use crate::lower::{Lower, Val};
+use crate::{LowerError, Prim, Scalar, Shape, shape};
 
 impl Lower<'_> {
     /// A matrix product by NumPy's rules: a vector is a row on the left and a column on the right, and leading axes are

@@ -14,12 +14,10 @@ mod reduce;
 mod scatter;
 mod val;
 
-use crate::{
-    DType, Graph, LowerError, NodeId, Prim, Shape, Step, Tensor, View,
-    ops::MAX_RANK,
-    prim::BufferId,
-    shape::{self, dense_strides},
-};
+use crate::ops::MAX_RANK;
+use crate::prim::BufferId;
+use crate::shape::{self, dense_strides};
+use crate::{DType, Graph, LowerError, NodeId, Prim, Shape, Step, Tensor, View};
 
 pub use pad::{Outside, SliceSpec};
 pub(crate) use reduce::{axis_back, axis_last, needs_floats};

@@ -1,11 +1,9 @@
 //! Data movement: views where possible, copies otherwise.
 use smallvec::SmallVec;
 
-use crate::{
-    LowerError, Scalar, Shape, Tensor,
-    lower::{Lower, Val},
-    shape::{self, Strides, dense_strides},
-};
+use crate::lower::{Lower, Val};
+use crate::shape::{self, Strides, dense_strides};
+use crate::{LowerError, Scalar, Shape, Tensor};
 
 impl Val {
     /// Permutes the axes.

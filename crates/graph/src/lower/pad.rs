@@ -1,9 +1,6 @@
 //! Slicing and padding.
-use crate::{
-    LowerError, Shape,
-    lower::{Lower, Val},
-    shape,
-};
+use crate::lower::{Lower, Val};
+use crate::{LowerError, Shape, shape};
 
 /// The planner lists at most this many positions along an axis.
 const MAX_PLACES: usize = 1 << 28;

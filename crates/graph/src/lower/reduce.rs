@@ -1,13 +1,10 @@
 //! Work along axes: reductions, arg-max and arg-min, softmax.
 use smallvec::SmallVec;
 
-use crate::{
-    DType, LowerError, Prim, Scalar, Shape, Tensor,
-    expr::{Binary, Unary},
-    lower::{Lower, Val},
-    prim::{ArgReduce, Reduce, ReduceKind, Softmax},
-    shape,
-};
+use crate::expr::{Binary, Unary};
+use crate::lower::{Lower, Val};
+use crate::prim::{ArgReduce, Reduce, ReduceKind, Softmax};
+use crate::{DType, LowerError, Prim, Scalar, Shape, Tensor, shape};
 
 /// Axes of a tensor.
 type Axes = SmallVec<[usize; 6]>;

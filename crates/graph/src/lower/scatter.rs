@@ -1,11 +1,10 @@
 //! Writing by index.
-use crate::{
-    DType, LowerError, Prim, Scalar, Shape, Tensor,
-    expr::{Binary, Expr},
-    lower::{Lower, Val, val::Indices},
-    prim::{Scatter, ScatterKind},
-    shape::{self, dense_strides},
-};
+use crate::expr::{Binary, Expr};
+use crate::lower::val::Indices;
+use crate::lower::{Lower, Val};
+use crate::prim::{Scatter, ScatterKind};
+use crate::shape::{self, dense_strides};
+use crate::{DType, LowerError, Prim, Scalar, Shape, Tensor};
 
 impl Lower<'_> {
     /// Data with updates written at indices along an axis; indices and updates have the same shape.

@@ -1,10 +1,8 @@
 //! Values during lowering.
-use crate::{
-    DType, Scalar, Shape, Tensor, View,
-    lower::NEEDED_ELEMS,
-    prim::BufferId,
-    shape::{self, Strides, dense_strides},
-};
+use crate::lower::NEEDED_ELEMS;
+use crate::prim::BufferId;
+use crate::shape::{self, Strides, dense_strides};
+use crate::{DType, Scalar, Shape, Tensor, View};
 
 /// What a value is a view of.
 #[derive(Clone, Debug)]

@@ -1,12 +1,10 @@
 //! Activations: functions of one operand with parameters.
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
-use crate::{
-    DType, Declined, LowerError, Scalar, Val,
-    expr::{Binary, Expr, Ref, Unary},
-    lower::Lower,
-    ops::{Entry, NodeInfo, Op, RowWise},
-};
+use crate::expr::{Binary, Expr, Ref, Unary};
+use crate::lower::Lower;
+use crate::ops::{Entry, NodeInfo, Op, RowWise};
+use crate::{DType, Declined, LowerError, Scalar, Val};
 
 /// A function of one operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -399,13 +397,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        expr::erf,
-        ops::{
-            Attribute,
-            case::{Case, assert_close, tensor, vector},
-        },
-    };
+    use crate::expr::erf;
+    use crate::ops::Attribute;
+    use crate::ops::case::{Case, assert_close, tensor, vector};
 
     const XS: [f64; 9] = [-100.0, -3.0, -1.0, -0.25, 0.0, 0.25, 1.0, 3.0, 100.0];
 

@@ -1,11 +1,9 @@
 //! Arithmetic that takes more than one operation: any number of operands, mixed types, variants by attribute.
-use crate::{
-    DType, Declined, LowerError, Scalar, Shape, Val,
-    expr::{Binary, Expr, Ref},
-    lower::Lower,
-    ops::{Entry, Meaning, NodeInfo, Op, elementwise::BinaryOp},
-    shape,
-};
+use crate::expr::{Binary, Expr, Ref};
+use crate::lower::Lower;
+use crate::ops::elementwise::BinaryOp;
+use crate::ops::{Entry, Meaning, NodeInfo, Op};
+use crate::{DType, Declined, LowerError, Scalar, Shape, Val, shape};
 
 /// The most operands that one step reads.
 const MAX_OPERANDS: usize = 8;
@@ -185,10 +183,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ops::{
-        Attribute,
-        case::{Case, assert_close, tensor, vector},
-    };
+    use crate::ops::Attribute;
+    use crate::ops::case::{Case, assert_close, tensor, vector};
 
     #[test]
     fn any_number_of_operands_is_joined() {

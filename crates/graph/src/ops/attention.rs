@@ -1,11 +1,9 @@
 //! Scaled dot-product attention: ONNX's `Attention`, and the parts it shares with the attention operators of other
 //! domains.
-use crate::{
-    DType, Declined, LowerError, Scalar, Shape, Val,
-    expr::{Binary, Unary},
-    lower::Lower,
-    ops::{Entry, NodeInfo, Op},
-};
+use crate::expr::{Binary, Unary};
+use crate::lower::Lower;
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::{DType, Declined, LowerError, Scalar, Shape, Val};
 
 /// `[batch, sequence, heads · size]` as `[batch, heads, sequence, size]`.
 pub(super) fn split_heads(cx: &mut Lower<'_>, value: &Val, heads: usize) -> Result<Val, LowerError> {
@@ -264,10 +262,8 @@ pub(super) const OPS: &[Entry] = &[Entry { domain: "", op_type: "Attention", par
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        DType,
-        ops::trial::{Given, Trial, device},
-    };
+    use crate::DType;
+    use crate::ops::trial::{Given, Trial, device};
 
     #[test]
     fn heads_may_be_joined_shared_and_preceded_by_a_past() {

@@ -1,11 +1,9 @@
 //! One node with known inputs, for numeric tests of the operator families: the planner computes its outputs.
 use std::sync::Arc;
 
-use crate::{
-    DType, Graph, Node, Scalar, Tensor,
-    lower::{self, InputSpec},
-    ops::{self, Attribute, Attributes, InputInfo, NodeInfo, Op},
-};
+use crate::lower::{self, InputSpec};
+use crate::ops::{self, Attribute, Attributes, InputInfo, NodeInfo, Op};
+use crate::{DType, Graph, Node, Scalar, Tensor};
 
 /// A node under test.
 pub(super) struct Case {

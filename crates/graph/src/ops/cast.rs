@@ -1,9 +1,7 @@
 //! Values in another element type.
-use crate::{
-    DType, Declined, LowerError, Tensor, Val,
-    lower::{Lower, Storage},
-    ops::{Entry, Meaning, NodeInfo, Op, RowWise},
-};
+use crate::lower::{Lower, Storage};
+use crate::ops::{Entry, Meaning, NodeInfo, Op, RowWise};
+use crate::{DType, Declined, LowerError, Tensor, Val};
 
 /// The element type for a number of ONNX's `TensorProto.DataType`, if supported.
 pub(super) const fn dtype_of_onnx(number: i64) -> Option<DType> {
@@ -116,10 +114,8 @@ pub(super) const OPS: &[Entry] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::{
-        Attribute,
-        case::{Case, vector},
-    };
+    use crate::ops::Attribute;
+    use crate::ops::case::{Case, vector};
 
     fn cast(values: &[f64], from: DType, number: i64, to: DType) -> Vec<f64> {
         let case = Case::new("Cast", 13).with("to", Attribute::Int(number)).input(vector(from, values)).output(to);

@@ -1,16 +1,11 @@
 //! Normalisation by channel or over chosen axes: BatchNormalization, InstanceNormalization, GroupNormalization, LRN,
 //! MeanVarianceNormalization, LpNormalization.
-use crate::{
-    DType, Declined, LowerError, Prim, Scalar, Shape, Val,
-    expr::{Binary, Expr, Ref, Unary},
-    lower::Lower,
-    ops::{
-        Entry, NodeInfo, Op,
-        norm::{Layer, one_float_type, scale_and_shift, single_precision_statistics},
-    },
-    prim::{Lrn, ReduceKind},
-    shape,
-};
+use crate::expr::{Binary, Expr, Ref, Unary};
+use crate::lower::Lower;
+use crate::ops::norm::{Layer, one_float_type, scale_and_shift, single_precision_statistics};
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::prim::{Lrn, ReduceKind};
+use crate::{DType, Declined, LowerError, Prim, Scalar, Shape, Val, shape};
 
 /// A vector with one element per channel, shaped to broadcast to `[n, c, spatial…]`.
 fn per_channel(cx: &mut Lower<'_>, value: &Val, channels: usize, spatial: usize) -> Result<Val, LowerError> {
@@ -265,10 +260,8 @@ pub(super) const OPS: &[Entry] = &[
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        DType,
-        ops::trial::{Given, Trial},
-    };
+    use crate::DType;
+    use crate::ops::trial::{Given, Trial};
 
     #[test]
     fn statistics_that_are_weights_leave_one_map() {

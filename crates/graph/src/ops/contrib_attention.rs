@@ -1,15 +1,11 @@
 //! com.microsoft's `Attention` and `MultiHeadAttention`.
-use crate::{
-    DType, Declined, LowerError, Prim, Scalar, Val,
-    expr::{Binary, Expr, Ref},
-    lower::Lower,
-    ops::{
-        Entry, NodeInfo, Op,
-        attention::{Sight, extended, hidden, join_heads, scores, split_heads, weighted},
-        group_query_attention::NO_TOKENS,
-    },
-    prim::{Append, CachedAttention, Filled, Sinks},
-};
+use crate::expr::{Binary, Expr, Ref};
+use crate::lower::Lower;
+use crate::ops::attention::{Sight, extended, hidden, join_heads, scores, split_heads, weighted};
+use crate::ops::group_query_attention::NO_TOKENS;
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::prim::{Append, CachedAttention, Filled, Sinks};
+use crate::{DType, Declined, LowerError, Prim, Scalar, Val};
 
 const DOMAIN: &str = "com.microsoft";
 

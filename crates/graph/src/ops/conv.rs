@@ -1,13 +1,8 @@
 //! Convolutions: plain, transposed and quantised.
-use crate::{
-    DType, Declined, LowerError, Prim, Shape, Val,
-    lower::Lower,
-    ops::{
-        Entry, NodeInfo, Op, quantized,
-        window::{AutoPad, Window, split},
-    },
-    prim,
-};
+use crate::lower::Lower;
+use crate::ops::window::{AutoPad, Window, split};
+use crate::ops::{Entry, NodeInfo, Op, quantized};
+use crate::{DType, Declined, LowerError, Prim, Shape, Val, prim};
 
 /// The numbers of spatial axes that devices support.
 const MAX_SPATIAL: usize = 3;

@@ -1,11 +1,8 @@
 //! Running sums and products.
-use crate::{
-    Declined, LowerError, Prim, Shape, Val,
-    lower::Lower,
-    ops::{Entry, NodeInfo, Op},
-    prim::Cumulative,
-    shape,
-};
+use crate::lower::Lower;
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::prim::Cumulative;
+use crate::{Declined, LowerError, Prim, Shape, Val, shape};
 
 #[derive(Debug)]
 struct CumulativeOp {

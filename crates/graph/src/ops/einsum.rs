@@ -1,14 +1,12 @@
 //! `Einsum`: any equation becomes diagonals, sums, and one product per additional operand.
 use std::collections::BTreeMap;
 
-use crate::{
-    DType, Declined, LowerError, Shape, Val,
-    expr::Binary,
-    lower::Lower,
-    ops::{Entry, NodeInfo, Op},
-    prim::ReduceKind,
-    shape::Strides,
-};
+use crate::expr::Binary;
+use crate::lower::Lower;
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::prim::ReduceKind;
+use crate::shape::Strides;
+use crate::{DType, Declined, LowerError, Shape, Val};
 
 /// A label of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -247,10 +245,8 @@ pub(super) const OPS: &[Entry] = &[Entry { domain: "", op_type: "Einsum", parse:
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        DType,
-        ops::trial::{Given, Trial},
-    };
+    use crate::DType;
+    use crate::ops::trial::{Given, Trial};
 
     fn einsum<'a>(equation: &str, inputs: &[&'a [usize]]) -> Trial<'a> {
         let trial = Trial::new("Einsum", 12).text("equation", equation);

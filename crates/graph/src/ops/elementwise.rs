@@ -1,10 +1,8 @@
 //! Elementwise operators: arithmetic, comparison, logic, bits, and functions of one operand.
-use crate::{
-    DType, Declined, LowerError, Val,
-    expr::{Binary, Unary},
-    lower::Lower,
-    ops::{Entry, Meaning, NodeInfo, Op, RowWise},
-};
+use crate::expr::{Binary, Unary};
+use crate::lower::Lower;
+use crate::ops::{Entry, Meaning, NodeInfo, Op, RowWise};
+use crate::{DType, Declined, LowerError, Val};
 
 /// An operator that is one unary operation.
 #[derive(Debug)]

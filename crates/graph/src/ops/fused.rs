@@ -1,18 +1,13 @@
 //! One node that replaces several: the result of the patterns in [`pass`](crate::pass).
 use std::fmt;
 
-use crate::{
-    Graph, LowerError, Val,
-    expr::Binary,
-    lower::Lower,
-    ops::{
-        Op, RowWise,
-        activation::Activation,
-        attention::{scores, weighted},
-        norm::Layer,
-    },
-    shape,
-};
+use crate::expr::Binary;
+use crate::lower::Lower;
+use crate::ops::activation::Activation;
+use crate::ops::attention::{scores, weighted};
+use crate::ops::norm::Layer;
+use crate::ops::{Op, RowWise};
+use crate::{Graph, LowerError, Val, shape};
 
 /// A fused operator with the nodes it was recognised from. It is lowered as a whole if the shapes allow it, else part
 /// by part.

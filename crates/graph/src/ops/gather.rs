@@ -1,15 +1,11 @@
 //! Reading by index: Gather, GatherElements, GatherND, ReverseSequence, and NonZero.
 use smallvec::SmallVec;
 
-use crate::{
-    DType, Declined, LowerError, Shape, Val,
-    expr::Binary,
-    lower::Lower,
-    ops::{
-        Entry, NodeInfo, Op,
-        slice::{require_constant, searched},
-    },
-};
+use crate::expr::Binary;
+use crate::lower::Lower;
+use crate::ops::slice::{require_constant, searched};
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::{DType, Declined, LowerError, Shape, Val};
 
 pub(super) const fn is_index(dtype: DType) -> bool {
     matches!(dtype, DType::I32 | DType::I64)

@@ -1,10 +1,10 @@
 //! Rows of a quantised table: gathers the wanted rows packed, then dequantises only those.
-use crate::{
-    DType, Declined, LowerError, Scalar, Shape, Val,
-    expr::{Binary, Expr, Ref},
-    lower::Lower,
-    ops::{Entry, NodeInfo, Op, gather::is_index, matmul_nbits::is_short_float},
-};
+use crate::expr::{Binary, Expr, Ref};
+use crate::lower::Lower;
+use crate::ops::gather::is_index;
+use crate::ops::matmul_nbits::is_short_float;
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::{DType, Declined, LowerError, Scalar, Shape, Val};
 
 /// `GatherBlockQuantized` over the last axis: inputs data, indices, scales, zero points.
 #[derive(Debug)]

@@ -1,10 +1,8 @@
 //! Tensors from numbers: Shape, Size, ConstantOfShape, Range, EyeLike, OneHot.
-use crate::{
-    DType, Declined, LowerError, Scalar, Shape, Val,
-    expr::Binary,
-    lower::{Lower, SliceSpec},
-    ops::{Entry, NodeInfo, Op},
-};
+use crate::expr::Binary;
+use crate::lower::{Lower, SliceSpec};
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::{DType, Declined, LowerError, Scalar, Shape, Val};
 
 #[derive(Debug)]
 struct ShapeOf {
@@ -258,10 +256,8 @@ pub(super) const OPS: &[Entry] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        Tensor,
-        ops::trial::{Given, Trial, ints, numbers},
-    };
+    use crate::Tensor;
+    use crate::ops::trial::{Given, Trial, ints, numbers};
 
     #[test]
     fn shape_and_size_are_known_for_any_input() {

@@ -1,10 +1,9 @@
 //! com.microsoft's `GroupQueryAttention`: one decoder step over a key-value cache.
-use crate::{
-    DType, Declined, LowerError, Prim, Scalar, Tensor, Val,
-    lower::{Lower, Storage},
-    ops::{Entry, Meaning, NodeInfo, Op, norm::Layer},
-    prim::{Append, CachedAttention, Filled, Positions, Rotary, Sinks},
-};
+use crate::lower::{Lower, Storage};
+use crate::ops::norm::Layer;
+use crate::ops::{Entry, Meaning, NodeInfo, Op};
+use crate::prim::{Append, CachedAttention, Filled, Positions, Rotary, Sinks};
+use crate::{DType, Declined, LowerError, Prim, Scalar, Tensor, Val};
 
 /// Input indices.
 mod input {

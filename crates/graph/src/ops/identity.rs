@@ -1,10 +1,7 @@
 //! Operators that return a value unchanged, or one from their attributes.
-use crate::{
-    DType, Declined, LowerError, Scalar, Tensor, Val,
-    lower::Lower,
-    ops::{Attribute, Entry, Meaning, NodeInfo, Op},
-    shape,
-};
+use crate::lower::Lower;
+use crate::ops::{Attribute, Entry, Meaning, NodeInfo, Op};
+use crate::{DType, Declined, LowerError, Scalar, Tensor, Val, shape};
 
 #[derive(Debug)]
 struct Identity;

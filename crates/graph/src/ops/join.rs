@@ -1,9 +1,7 @@
 //! Joins tensors: Concat.
-use crate::{
-    Declined, LowerError, Val,
-    lower::Lower,
-    ops::{Attribute, Entry, NodeInfo, Op},
-};
+use crate::lower::Lower;
+use crate::ops::{Attribute, Entry, NodeInfo, Op};
+use crate::{Declined, LowerError, Val};
 
 #[derive(Debug)]
 struct Concat {
@@ -36,10 +34,8 @@ pub(super) const OPS: &[Entry] = &[Entry { domain: "", op_type: "Concat", parse:
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        DType,
-        ops::trial::{Given, Trial, ints},
-    };
+    use crate::DType;
+    use crate::ops::trial::{Given, Trial, ints};
 
     #[test]
     fn concat_joins_along_either_axis() {

@@ -6,13 +6,11 @@
 //! there are rows to leave out. If not, each passes its values through.
 //!
 //! The number of tokens is data too, not a constant in an expression: prompts of all lengths share the same kernels.
-use crate::{
-    DType, LowerError, Prim, Scalar, Tensor, Val,
-    expr::{Binary, Expr},
-    lower::Lower,
-    ops::Op,
-    prim::Map,
-};
+use crate::expr::{Binary, Expr};
+use crate::lower::Lower;
+use crate::ops::Op;
+use crate::prim::Map;
+use crate::{DType, LowerError, Prim, Scalar, Tensor, Val};
 
 /// Extracts the row of each sequence's last token from several values.
 ///

@@ -1,12 +1,9 @@
 //! Losses: NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss.
-use crate::{
-    DType, Declined, LowerError, Scalar, Shape, Val,
-    expr::{Binary, Unary},
-    lower::Lower,
-    ops::{Entry, NodeInfo, Op},
-    prim::ReduceKind,
-    shape,
-};
+use crate::expr::{Binary, Unary};
+use crate::lower::Lower;
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::prim::ReduceKind;
+use crate::{DType, Declined, LowerError, Scalar, Shape, Val, shape};
 
 /// How the losses of all samples are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

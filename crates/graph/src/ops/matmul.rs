@@ -1,10 +1,8 @@
 //! Matrix products: plain and quantised.
-use crate::{
-    DType, Declined, LowerError, Scalar, Val,
-    expr::{Binary, Unary},
-    lower::Lower,
-    ops::{Entry, Meaning, NodeInfo, Op, RowWise, quantized},
-};
+use crate::expr::{Binary, Unary};
+use crate::lower::Lower;
+use crate::ops::{Entry, Meaning, NodeInfo, Op, RowWise, quantized};
+use crate::{DType, Declined, LowerError, Scalar, Val};
 
 /// `MatMul` and `FusedMatMul`.
 #[derive(Debug)]
@@ -309,10 +307,8 @@ pub(super) const OPS: &[Entry] = &[
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        DType,
-        ops::trial::{Given, Trial, device},
-    };
+    use crate::DType;
+    use crate::ops::trial::{Given, Trial, device};
 
     #[test]
     fn products_have_the_shapes_of_numpy() {

@@ -1,13 +1,11 @@
 //! Products with quantised weights.
-use crate::{
-    DType, Declined, Graph, LowerError, Node, Shape, Val,
-    expr::Binary,
-    lower::Lower,
-    ops::{Entry, Meaning, NodeInfo, Op, RowWise, matmul::in_parts},
-    prim::ProductKind,
-    quant::{QuantMatMul, QuantWeights, WeightLayout, Zeros},
-    shape,
-};
+use crate::expr::Binary;
+use crate::lower::Lower;
+use crate::ops::matmul::in_parts;
+use crate::ops::{Entry, Meaning, NodeInfo, Op, RowWise};
+use crate::prim::ProductKind;
+use crate::quant::{QuantMatMul, QuantWeights, WeightLayout, Zeros};
+use crate::{DType, Declined, Graph, LowerError, Node, Shape, Val, shape};
 
 /// The largest block of weights that share a scale.
 const MAX_BLOCK: i64 = 256;

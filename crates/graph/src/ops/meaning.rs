@@ -1,10 +1,8 @@
 //! What passes know about an operator.
-use crate::{
-    DType,
-    expr::{Binary, Unary},
-    ops::QuantProduct,
-    prim::ReduceKind,
-};
+use crate::DType;
+use crate::expr::{Binary, Unary};
+use crate::ops::QuantProduct;
+use crate::prim::ReduceKind;
 
 /// An operator as passes see it; those they do not recognise are [`Opaque`](Self::Opaque).
 #[derive(Clone, Copy, Debug, PartialEq)]

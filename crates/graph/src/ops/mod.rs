@@ -4,7 +4,8 @@
 //! attributes into an [`Op`] or says why not. To add an operator, write its struct, its `Op`, and its table row.
 use std::fmt;
 
-use crate::{DType, Declined, LowerError, Tensor, Value, lower::Lower, lower::Val};
+use crate::lower::{Lower, Val};
+use crate::{DType, Declined, LowerError, Tensor, Value};
 
 mod activation;
 mod arithmetic;

@@ -1,12 +1,9 @@
 //! Normalisation over the last axes: LayerNormalization, RMSNormalization, SimplifiedLayerNormalization.
-use crate::{
-    DType, Declined, LowerError, Prim, Scalar, Shape, Val,
-    expr::{Binary, Unary},
-    lower::Lower,
-    ops::{Entry, NodeInfo, Op, RowWise},
-    prim::{Norm, ReduceKind},
-    shape,
-};
+use crate::expr::{Binary, Unary};
+use crate::lower::Lower;
+use crate::ops::{Entry, NodeInfo, Op, RowWise};
+use crate::prim::{Norm, ReduceKind};
+use crate::{DType, Declined, LowerError, Prim, Scalar, Shape, Val, shape};
 
 /// A normalisation over the axes from `axis` to the last.
 #[derive(Debug)]
@@ -197,10 +194,8 @@ pub(super) const OPS: &[Entry] = &[
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        DType,
-        ops::trial::{Given, Trial},
-    };
+    use crate::DType;
+    use crate::ops::trial::{Given, Trial};
 
     fn trial<'a>(op_type: &'a str, scale: &'a [usize]) -> Trial<'a> {
         let device = |shape| Given::Device(DType::F16, shape);

@@ -1,11 +1,10 @@
 //! Borders: Pad, CenterCropPad.
 use smallvec::SmallVec;
 
-use crate::{
-    Declined, LowerError, Scalar, Val,
-    lower::{Lower, Outside},
-    ops::{Entry, NodeInfo, Op, reshape::AxesFrom},
-};
+use crate::lower::{Lower, Outside};
+use crate::ops::reshape::AxesFrom;
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::{Declined, LowerError, Scalar, Val};
 
 /// Where a Pad's parameters come from.
 #[derive(Debug)]
@@ -147,10 +146,8 @@ pub(super) const OPS: &[Entry] = &[
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        DType,
-        ops::trial::{Given, Trial, ints, numbers},
-    };
+    use crate::DType;
+    use crate::ops::trial::{Given, Trial, ints, numbers};
 
     const FOUR: Given<'_> = Given::I64(&[1, 2, 3, 4], &[4]);
 

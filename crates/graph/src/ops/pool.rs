@@ -1,14 +1,10 @@
 //! Pooling over windows and over whole spatial extents.
-use crate::{
-    DType, Declined, LowerError, Prim, Shape, Val,
-    lower::Lower,
-    ops::{
-        Entry, NodeInfo, Op,
-        window::{AutoPad, Window},
-    },
-    prim::{self, PoolKind, ReduceKind},
-    shape::Strides,
-};
+use crate::lower::Lower;
+use crate::ops::window::{AutoPad, Window};
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::prim::{self, PoolKind, ReduceKind};
+use crate::shape::Strides;
+use crate::{DType, Declined, LowerError, Prim, Shape, Val};
 
 /// `MaxPool`, `AveragePool` and `LpPool`.
 #[derive(Debug)]

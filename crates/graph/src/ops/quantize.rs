@@ -1,12 +1,10 @@
 //! Quantisation: integers that stand for multiples of a scale.
-use crate::{
-    DType, Declined, LowerError, Scalar, Shape, Val,
-    expr::{Binary, Expr, Ref, Unary},
-    lower::Lower,
-    ops::{Entry, NodeInfo, Op, cast::dtype_attribute},
-    prim::ReduceKind,
-    shape,
-};
+use crate::expr::{Binary, Expr, Ref, Unary};
+use crate::lower::Lower;
+use crate::ops::cast::dtype_attribute;
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::prim::ReduceKind;
+use crate::{DType, Declined, LowerError, Scalar, Shape, Val, shape};
 
 /// The planner dequantises tensors of up to this many elements.
 const FEW_WEIGHTS: usize = 256;
@@ -286,13 +284,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        Tensor,
-        ops::{
-            Attribute,
-            case::{Case, tensor, vector},
-        },
-    };
+    use crate::Tensor;
+    use crate::ops::Attribute;
+    use crate::ops::case::{Case, tensor, vector};
 
     fn node(op_type: &'static str, inputs: [Tensor; 3], to: DType) -> Case {
         inputs.into_iter().fold(Case::new(op_type, 21).output(to), Case::input)

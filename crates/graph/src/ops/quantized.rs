@@ -1,9 +1,7 @@
 //! What quantised products and convolutions share: integers minus their zero point in, rescaled 8-bit integers out.
-use crate::{
-    DType, LowerError, Scalar, Val,
-    expr::{Binary, Unary},
-    lower::Lower,
-};
+use crate::expr::{Binary, Unary};
+use crate::lower::Lower;
+use crate::{DType, LowerError, Scalar, Val};
 
 /// Types of quantised operands.
 pub(super) const fn byte(dtype: DType) -> bool {

@@ -1,10 +1,8 @@
 //! Recurrent layers: `LSTM`, `GRU` and `RNN`, one primitive per direction.
-use crate::{
-    DType, Declined, LowerError, Prim, Val,
-    lower::Lower,
-    ops::{Entry, NodeInfo, Op},
-    prim::{self, Activation, ActivationKind, Cell, RecurrentInputs},
-};
+use crate::lower::Lower;
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::prim::{self, Activation, ActivationKind, Cell, RecurrentInputs};
+use crate::{DType, Declined, LowerError, Prim, Val};
 
 /// A recurrent layer.
 #[derive(Debug)]
@@ -215,10 +213,8 @@ pub(super) const OPS: &[Entry] = &[
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        DType,
-        ops::trial::{Trial, device},
-    };
+    use crate::DType;
+    use crate::ops::trial::{Trial, device};
 
     #[test]
     fn layers_have_the_shapes_of_onnx_in_both_layouts() {

@@ -1,11 +1,8 @@
 //! Reductions.
-use crate::{
-    DType, Declined, LowerError, Val,
-    lower::{Lower, needs_floats},
-    ops::{Entry, Meaning, NodeInfo, Op},
-    prim::ReduceKind,
-    shape,
-};
+use crate::lower::{Lower, needs_floats};
+use crate::ops::{Entry, Meaning, NodeInfo, Op};
+use crate::prim::ReduceKind;
+use crate::{DType, Declined, LowerError, Val, shape};
 
 /// A reduction over axes given by an attribute (older opsets) or an input.
 #[derive(Debug)]
@@ -85,10 +82,8 @@ pub(super) const OPS: &[Entry] = reductions! {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        DType,
-        ops::trial::{Given, Trial, ints, numbers},
-    };
+    use crate::DType;
+    use crate::ops::trial::{Given, Trial, ints, numbers};
 
     fn known(op_type: &str) -> Trial<'_> {
         Trial::new(op_type, 18).input(Given::I64(&[2, 3, 4, 5, 6, 7], &[2, 3]))

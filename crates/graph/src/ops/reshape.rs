@@ -1,12 +1,9 @@
 //! The same elements with another shape: Reshape, Flatten, Squeeze, Unsqueeze, Transpose, Expand, Tile.
 use smallvec::SmallVec;
 
-use crate::{
-    Declined, LowerError, Shape, Val,
-    lower::Lower,
-    ops::{Entry, Meaning, NodeInfo, Op},
-    shape,
-};
+use crate::lower::Lower;
+use crate::ops::{Entry, Meaning, NodeInfo, Op};
+use crate::{Declined, LowerError, Shape, Val, shape};
 
 /// Where a node's axes come from: an attribute in older opsets, an input in newer ones, or nowhere.
 #[derive(Debug, Clone)]
@@ -346,10 +343,8 @@ pub(super) const OPS: &[Entry] = &[
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        DType,
-        ops::trial::{Given, Trial, ints},
-    };
+    use crate::DType;
+    use crate::ops::trial::{Given, Trial, ints};
 
     #[test]
     fn reshape_reads_zeros_and_the_open_extent() {

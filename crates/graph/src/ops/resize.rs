@@ -1,11 +1,8 @@
 //! Resizing by interpolation: all versions of `Resize`, and `Upsample`.
-use crate::{
-    DType, Declined, LowerError, Prim, Shape, Val,
-    lower::Lower,
-    ops::{Entry, NodeInfo, Op},
-    prim::{self, Coordinates, Interpolation, Nearest},
-    shape,
-};
+use crate::lower::Lower;
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::prim::{self, Coordinates, Interpolation, Nearest};
+use crate::{DType, Declined, LowerError, Prim, Shape, Val, shape};
 
 /// How `sizes` are interpreted when the aspect ratio is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,10 +286,8 @@ pub(super) const OPS: &[Entry] = &[
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        DType,
-        ops::trial::{Given, Trial},
-    };
+    use crate::DType;
+    use crate::ops::trial::{Given, Trial};
 
     const X: Given<'_> = Given::Device(DType::F32, &[1, 1, 10, 4]);
 

@@ -1,11 +1,10 @@
 //! Rotary position embeddings: ONNX's `RotaryEmbedding` and com.microsoft's.
-use crate::{
-    DType, Declined, LowerError, Prim, Val,
-    expr::{Binary, Expr},
-    lower::Lower,
-    ops::{Entry, NodeInfo, Op, group_query_attention::rotate_into},
-    prim::{Map, Positions, Rotary},
-};
+use crate::expr::{Binary, Expr};
+use crate::lower::Lower;
+use crate::ops::group_query_attention::rotate_into;
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::prim::{Map, Positions, Rotary};
+use crate::{DType, Declined, LowerError, Prim, Val};
 
 /// `RotaryEmbedding`.
 #[derive(Debug)]

@@ -1,11 +1,10 @@
 //! Writing by index: ScatterElements, Scatter, ScatterND, TensorScatter.
-use crate::{
-    DType, Declined, LowerError, Scalar, Shape, Val,
-    expr::Binary,
-    lower::Lower,
-    ops::{Entry, NodeInfo, Op, gather::is_index},
-    prim::ScatterKind,
-};
+use crate::expr::Binary;
+use crate::lower::Lower;
+use crate::ops::gather::is_index;
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::prim::ScatterKind;
+use crate::{DType, Declined, LowerError, Scalar, Shape, Val};
 
 fn kind(node: &NodeInfo<'_>) -> Result<ScatterKind, Declined> {
     let kind = match node.attributes.text("reduction", "none")? {

@@ -1,11 +1,8 @@
 //! Searches along an axis: ArgMax, ArgMin, TopK.
-use crate::{
-    DType, Declined, LowerError, Prim, Shape, Val,
-    lower::{Lower, axis_back, axis_last},
-    ops::{Entry, NodeInfo, Op},
-    prim::TopK,
-    shape,
-};
+use crate::lower::{Lower, axis_back, axis_last};
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::prim::TopK;
+use crate::{DType, Declined, LowerError, Prim, Shape, Val, shape};
 
 const fn number(dtype: DType) -> bool {
     dtype.is_float() || dtype.is_int()

@@ -1,10 +1,8 @@
 //! Selection: by a condition, by bounds, by the kind of number.
-use crate::{
-    DType, Declined, LowerError, Scalar, Val,
-    expr::{Binary, Unary},
-    lower::Lower,
-    ops::{Entry, NodeInfo, Op},
-};
+use crate::expr::{Binary, Unary};
+use crate::lower::Lower;
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::{DType, Declined, LowerError, Scalar, Val};
 
 #[derive(Debug)]
 struct Where;
@@ -161,10 +159,8 @@ pub(super) const OPS: &[Entry] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::{
-        Attribute,
-        case::{Case, assert_close, tensor, vector},
-    };
+    use crate::ops::Attribute;
+    use crate::ops::case::{Case, assert_close, tensor, vector};
 
     #[test]
     fn where_broadcasts_all_three() {

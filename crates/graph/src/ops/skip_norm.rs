@@ -1,15 +1,11 @@
 //! Sums and embeddings that are normalised in the same operator: ONNX Runtime's SkipLayerNormalization,
 //! SkipSimplifiedLayerNormalization and EmbedLayerNormalization.
-use crate::{
-    DType, Declined, LowerError, Scalar, Val,
-    expr::Binary,
-    lower::Lower,
-    ops::{
-        Entry, NodeInfo, Op, RowWise,
-        norm::{Layer, one_float_type},
-    },
-    prim::ReduceKind,
-};
+use crate::expr::Binary;
+use crate::lower::Lower;
+use crate::ops::norm::{Layer, one_float_type};
+use crate::ops::{Entry, NodeInfo, Op, RowWise};
+use crate::prim::ReduceKind;
+use crate::{DType, Declined, LowerError, Scalar, Val};
 
 const MICROSOFT: &str = "com.microsoft";
 

@@ -1,12 +1,9 @@
 //! Parts of a tensor: Slice, Split, Compress.
 use smallvec::SmallVec;
 
-use crate::{
-    DType, Declined, LowerError, Val,
-    lower::{Lower, SliceSpec},
-    ops::{Entry, NodeInfo, Op},
-    shape,
-};
+use crate::lower::{Lower, SliceSpec};
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::{DType, Declined, LowerError, Val, shape};
 
 /// Where a Slice's parameters come from.
 #[derive(Debug)]

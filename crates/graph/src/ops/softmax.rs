@@ -1,13 +1,10 @@
 //! Softmax and its relatives.
 //!
 //! Before opset 13 all axes from `axis` to the last count as one; since then only `axis` itself does.
-use crate::{
-    Declined, LowerError, Shape, Val,
-    expr::Binary,
-    lower::Lower,
-    ops::{Entry, Meaning, NodeInfo, Op},
-    shape,
-};
+use crate::expr::Binary;
+use crate::lower::Lower;
+use crate::ops::{Entry, Meaning, NodeInfo, Op};
+use crate::{Declined, LowerError, Shape, Val, shape};
 
 /// What is computed along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,10 +84,8 @@ pub(super) const OPS: &[Entry] = &[
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        DType,
-        ops::trial::{Given, Trial},
-    };
+    use crate::DType;
+    use crate::ops::trial::{Given, Trial};
 
     fn steps(op_type: &str, version: i32, axis: i64, shape: &[usize]) -> Result<Vec<&'static str>, String> {
         Trial::new(op_type, version).int("axis", axis).input(Given::Device(DType::F32, shape)).steps()

@@ -1,10 +1,8 @@
 //! Elements moved within images and matrices: DepthToSpace, SpaceToDepth, Trilu.
-use crate::{
-    DType, Declined, LowerError, Scalar, Val,
-    expr::Binary,
-    lower::Lower,
-    ops::{Entry, NodeInfo, Op},
-};
+use crate::expr::Binary;
+use crate::lower::Lower;
+use crate::ops::{Entry, NodeInfo, Op};
+use crate::{DType, Declined, LowerError, Scalar, Val};
 
 fn block(node: &NodeInfo<'_>) -> Result<usize, Declined> {
     let block = node.attributes.int("blocksize", 0)?;

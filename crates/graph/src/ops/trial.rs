@@ -1,9 +1,7 @@
 //! One node alone, for the tests of the operator families.
-use crate::{
-    DType, Graph, Node, Scalar, Shape, Tensor,
-    lower::{self, InputSpec, Lowered},
-    ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
-};
+use crate::lower::{self, InputSpec, Lowered};
+use crate::ops::{self, Attribute, Attributes, InputInfo, NodeInfo};
+use crate::{DType, Graph, Node, Scalar, Shape, Tensor};
 
 /// An input of a trial.
 #[derive(Clone, Copy, Debug)]

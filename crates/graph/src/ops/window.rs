@@ -1,5 +1,8 @@
 //! Windows sliding over spatial axes: what convolutions and pools share.
-use crate::{Declined, LowerError, Shape, lower::Lower, ops::Attributes, shape::Strides};
+use crate::lower::Lower;
+use crate::ops::Attributes;
+use crate::shape::Strides;
+use crate::{Declined, LowerError, Shape};
 
 /// Larger attributes make no sense and would overflow sums of extents.
 const MAX_ATTRIBUTE: i64 = 1 << 31;
@@ -148,10 +151,8 @@ pub(super) fn split(total: isize, auto_pad: AutoPad) -> (isize, isize) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        DType,
-        ops::trial::{Given, Trial},
-    };
+    use crate::DType;
+    use crate::ops::trial::{Given, Trial};
 
     /// The output extent of a pool along one axis.
     fn extent(input: usize, build: impl FnOnce(Trial<'_>) -> Trial<'_>) -> Result<usize, String> {

@@ -1,10 +1,9 @@
 //! Scaled dot-product attention as exporters write it out: `softmax(q · k · scale + mask) · v`.
-use crate::{
-    Graph, NodeId, ValueId,
-    expr::Binary,
-    ops::{Meaning, fused::Whole},
-    pass::pattern::{Found, Search, rewrite},
-};
+use crate::expr::Binary;
+use crate::ops::Meaning;
+use crate::ops::fused::Whole;
+use crate::pass::pattern::{Found, Search, rewrite};
+use crate::{Graph, NodeId, ValueId};
 
 pub(super) fn run(graph: &mut Graph) -> usize {
     rewrite(graph, find)
@@ -79,11 +78,9 @@ fn product(search: Search<'_>, node: NodeId) -> Option<[ValueId; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        DType,
-        ops::Attribute,
-        pass::testing::{Build, names},
-    };
+    use crate::DType;
+    use crate::ops::Attribute;
+    use crate::pass::testing::{Build, names};
 
     fn softmax(build: &mut Build, x: ValueId) -> ValueId {
         build.with("Softmax", &[x], &[("axis", Attribute::Int(-1))])

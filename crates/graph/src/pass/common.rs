@@ -72,11 +72,9 @@ fn constants(graph: &Graph) -> Vec<ValueId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        Tensor,
-        ops::Attribute,
-        pass::testing::{Build, names},
-    };
+    use crate::Tensor;
+    use crate::ops::Attribute;
+    use crate::pass::testing::{Build, names};
 
     #[test]
     fn equal_nodes_on_equal_constants_are_one() {

@@ -21,11 +21,9 @@ pub(super) fn run(graph: &mut Graph) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        DType,
-        ops::Attribute,
-        pass::testing::{Build, scalar},
-    };
+    use crate::DType;
+    use crate::ops::Attribute;
+    use crate::pass::testing::{Build, scalar};
 
     #[test]
     fn what_leads_to_no_output_goes_with_its_constants() {

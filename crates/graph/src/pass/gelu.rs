@@ -1,12 +1,10 @@
 //! Gelu, `0.5 · x · (1 + f(x))` with f the error function or a tanh, in whatever order exporters multiply.
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
-use crate::{
-    Graph, NodeId, ValueId,
-    expr::{Binary, Unary},
-    ops::fused::Whole,
-    pass::pattern::{Found, Search, near, rewrite},
-};
+use crate::expr::{Binary, Unary};
+use crate::ops::fused::Whole;
+use crate::pass::pattern::{Found, Search, near, rewrite};
+use crate::{Graph, NodeId, ValueId};
 
 /// Coefficients of a polynomial of degree 3, the constant first.
 type Cubic = [f64; 4];
@@ -125,10 +123,8 @@ fn multiplied(a: &Cubic, b: &Cubic) -> Option<Cubic> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        DType,
-        pass::testing::{Build, names},
-    };
+    use crate::DType;
+    use crate::pass::testing::{Build, names};
 
     fn weight(build: &mut Build, x: ValueId, root: f64, one: f64) -> ValueId {
         let (root, one) = (build.number(root), build.number(one));

@@ -2,11 +2,9 @@
 //! token only.
 use std::sync::Arc;
 
-use crate::{
-    DType, Graph, Node, NodeId, Tensor, Unread, ValueId,
-    ops::{LastRows, Meaning, PlacedRows, RowWise},
-    pass::links::Links,
-};
+use crate::ops::{LastRows, Meaning, PlacedRows, RowWise};
+use crate::pass::links::Links;
+use crate::{DType, Graph, Node, NodeId, Tensor, Unread, ValueId};
 
 /// The first input of a product with quantised weights that does not belong to the weights.
 const BIAS: usize = 5;
@@ -172,10 +170,8 @@ fn rows_of(graph: &Graph, node: &Node) -> Option<Vec<ValueId>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        ops::Attribute,
-        pass::testing::{Build, names, row},
-    };
+    use crate::ops::Attribute;
+    use crate::pass::testing::{Build, names, row};
 
     /// A decoder under construction: tokens, and their attention.
     struct Decoder {

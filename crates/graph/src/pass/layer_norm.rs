@@ -2,15 +2,11 @@
 //!
 //! PyTorch subtracts the mean from x, divides by the root, then scales and shifts. TensorFlow multiplies x and its mean
 //! by the scaled inverse of the root.
-use crate::{
-    Graph, NodeId, ValueId,
-    expr::Binary,
-    ops::fused::Whole,
-    pass::{
-        norm::{self, MeanSquare},
-        pattern::{Found, Search, rewrite},
-    },
-};
+use crate::expr::Binary;
+use crate::ops::fused::Whole;
+use crate::pass::norm::{self, MeanSquare};
+use crate::pass::pattern::{Found, Search, rewrite};
+use crate::{Graph, NodeId, ValueId};
 
 pub(super) fn run(graph: &mut Graph) -> usize {
     rewrite(graph, |search, at| divided(search, at).or_else(|| multiplied(search, at)))
@@ -69,11 +65,9 @@ fn multiplied(search: Search<'_>, at: NodeId) -> Option<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        DType,
-        ops::Attribute,
-        pass::testing::{Build, names, row},
-    };
+    use crate::DType;
+    use crate::ops::Attribute;
+    use crate::pass::testing::{Build, names, row};
 
     fn mean(build: &mut Build, x: ValueId, axis: i64) -> ValueId {
         build.with("ReduceMean", &[x], &[("axes", Attribute::Ints(vec![axis]))])

@@ -91,7 +91,8 @@ fn run_all(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, pass::testing::Build};
+    use crate::DType;
+    use crate::pass::testing::Build;
 
     #[test]
     fn passes_have_names_of_their_own() {

@@ -3,12 +3,9 @@
 //! The nodes themselves stay until [`dead_code`](super::dead_code) finds that they are unused.
 use std::sync::Arc;
 
-use crate::{
-    Graph, Node, Op, ValueId,
-    ops::{self, Attribute, Attributes, InputInfo, Meaning, NodeInfo},
-    pass::links::Links,
-    shape,
-};
+use crate::ops::{self, Attribute, Attributes, InputInfo, Meaning, NodeInfo};
+use crate::pass::links::Links;
+use crate::{Graph, Node, Op, ValueId, shape};
 
 pub(super) fn run(graph: &mut Graph) -> usize {
     let mut changes = 0;
@@ -91,13 +88,9 @@ pub(super) fn transpose(graph: &Graph, input: ValueId, order: Vec<i64>) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        DType, Tensor,
-        pass::{
-            dead_code,
-            testing::{Build, names},
-        },
-    };
+    use crate::pass::dead_code;
+    use crate::pass::testing::{Build, names};
+    use crate::{DType, Tensor};
 
     fn perm(order: &[i64]) -> [(&'static str, Attribute); 1] {
         [("perm", Attribute::Ints(order.to_vec()))]

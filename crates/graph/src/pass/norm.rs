@@ -1,10 +1,8 @@
 //! What the normalisation patterns share.
-use crate::{
-    NodeId, ValueId,
-    expr::{Binary, Unary},
-    ops::Meaning,
-    pass::pattern::Search,
-};
+use crate::expr::{Binary, Unary};
+use crate::ops::Meaning;
+use crate::pass::pattern::Search;
+use crate::{NodeId, ValueId};
 
 /// A value computed from a mean of squares: the sum with epsilon, its root, the inverse root, or x divided by the root.
 pub(super) struct MeanSquare {

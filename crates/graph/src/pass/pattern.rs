@@ -1,16 +1,13 @@
 //! Patterns: several nodes that compute one operation.
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use crate::{
-    Graph, Node, NodeId, ValueId,
-    expr::{Binary, Unary},
-    ops::{
-        Meaning,
-        fused::{Fused, Whole},
-    },
-    pass::links::Links,
-    prim::ReduceKind,
-};
+use crate::expr::{Binary, Unary};
+use crate::ops::Meaning;
+use crate::ops::fused::{Fused, Whole};
+use crate::pass::links::Links;
+use crate::prim::ReduceKind;
+use crate::{Graph, Node, NodeId, ValueId};
 
 /// A graph to be searched.
 #[derive(Clone, Copy)]

@@ -1,14 +1,13 @@
 //! Merges products of one value with several constant matrices: queries, keys and values, or a gate and the value it
 //! gates.
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use crate::{
-    DType, Graph, Node, NodeId, Tensor, ValueId,
-    expr::Binary,
-    ops::{BiasedParts, Meaning, MergedMatMul, QuantProduct},
-    pass::links::Links,
-    prim::{QuantMatMul, WeightLayout},
-};
+use crate::expr::Binary;
+use crate::ops::{BiasedParts, Meaning, MergedMatMul, QuantProduct};
+use crate::pass::links::Links;
+use crate::prim::{QuantMatMul, WeightLayout};
+use crate::{DType, Graph, Node, NodeId, Tensor, ValueId};
 
 pub(super) fn run(graph: &mut Graph) -> usize {
     let links = Links::new(graph);

@@ -1,13 +1,9 @@
 //! RMSNormalization as exporters write it out: `x / √(mean(x²) + epsilon) · scale`.
-use crate::{
-    Graph, NodeId,
-    expr::Binary,
-    ops::fused::Whole,
-    pass::{
-        norm::{self, MeanSquare},
-        pattern::{Found, Search, rewrite},
-    },
-};
+use crate::expr::Binary;
+use crate::ops::fused::Whole;
+use crate::pass::norm::{self, MeanSquare};
+use crate::pass::pattern::{Found, Search, rewrite};
+use crate::{Graph, NodeId};
 
 pub(super) fn run(graph: &mut Graph) -> usize {
     rewrite(graph, find)
@@ -28,11 +24,9 @@ fn find(search: Search<'_>, at: NodeId) -> Option<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        DType, ValueId,
-        ops::Attribute,
-        pass::testing::{Build, names, row},
-    };
+    use crate::ops::Attribute;
+    use crate::pass::testing::{Build, names, row};
+    use crate::{DType, ValueId};
 
     struct Form {
         exponent: f64,

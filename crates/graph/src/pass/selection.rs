@@ -1,8 +1,6 @@
 //! Which passes run.
-use crate::{
-    pass::PASSES,
-    plan::{Capabilities, STAGES, Stage},
-};
+use crate::pass::PASSES;
+use crate::plan::{Capabilities, STAGES, Stage};
 
 /// The passes and optional planning stages that run: all except those disabled by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

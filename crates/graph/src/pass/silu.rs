@@ -1,10 +1,8 @@
 //! SiLU and its relatives, `x · sigmoid(alpha · x)`.
-use crate::{
-    DType, Graph, NodeId, ValueId,
-    expr::{Binary, Unary},
-    ops::fused::Whole,
-    pass::pattern::{Found, Search, rewrite},
-};
+use crate::expr::{Binary, Unary};
+use crate::ops::fused::Whole;
+use crate::pass::pattern::{Found, Search, rewrite};
+use crate::{DType, Graph, NodeId, ValueId};
 
 pub(super) fn run(graph: &mut Graph) -> usize {
     rewrite(graph, find)

@@ -1,8 +1,6 @@
 //! Small graphs for the tests of passes.
-use crate::{
-    DType, Graph, Node, Scalar, Tensor, ValueId,
-    ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
-};
+use crate::ops::{self, Attribute, Attributes, InputInfo, NodeInfo};
+use crate::{DType, Graph, Node, Scalar, Tensor, ValueId};
 
 /// A scalar.
 pub(crate) fn scalar(value: f64) -> Tensor {

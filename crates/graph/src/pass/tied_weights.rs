@@ -4,14 +4,14 @@
 //! is its transpose. Decoders with tied embedding and head arrive as such a pair, because ONNX Runtime computes the
 //! transpose before it asks any provider. The matrix keeps the layout its product prefers, as the product reads all of
 //! it in each run. A gather then reads columns of it, element by element, but only as many as there are tokens.
-use std::collections::{HashMap, hash_map::Entry};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use bytemuck::Pod;
 
-use crate::{
-    DType, Graph, Node, Tensor, ValueId,
-    pass::{links::Links, no_ops},
-};
+use crate::pass::links::Links;
+use crate::pass::no_ops;
+use crate::{DType, Graph, Node, Tensor, ValueId};
 
 /// Constants of at least this size are compared.
 const LEAST_BYTES: usize = 64 << 10;
@@ -168,10 +168,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        ops::Attribute,
-        pass::testing::{Build, names},
-    };
+    use crate::ops::Attribute;
+    use crate::pass::testing::{Build, names};
 
     const WORDS: usize = 700;
     const WIDTH: usize = 400;

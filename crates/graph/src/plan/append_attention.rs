@@ -2,14 +2,10 @@
 //!
 //! A block that attends with a head of keys can rotate its queries as it reads them, and the block with the newest key
 //! can write that into the cache too. No block waits for another, and a launch is saved.
-use crate::{
-    Step, View,
-    plan::{
-        Draft, rotary_append,
-        uses::{Uses, take_in},
-    },
-    prim::{Append, AppendAttention, Prim},
-};
+use crate::plan::uses::{Uses, take_in};
+use crate::plan::{Draft, rotary_append};
+use crate::prim::{Append, AppendAttention, Prim};
+use crate::{Step, View};
 
 /// Merges cache updates into the attention over them.
 pub(super) fn merge(draft: &mut Draft) {
@@ -46,13 +42,11 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, _: &Draft) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        DType, Shape,
-        expr::Expr,
-        lower::{Buffer, Origin},
-        prim::{BufferId, CachedAttention, Filled, Map, Positions, Rotary, Sinks},
-        shape::dense_strides,
-    };
+    use crate::expr::Expr;
+    use crate::lower::{Buffer, Origin};
+    use crate::prim::{BufferId, CachedAttention, Filled, Map, Positions, Rotary, Sinks};
+    use crate::shape::dense_strides;
+    use crate::{DType, Shape};
 
     fn view(buffer: u32, extents: [usize; 4]) -> View {
         let shape = Shape::from_slice(&extents);

@@ -3,16 +3,12 @@
 //! Lowered attention operators and models that spell attention out contain the same steps: a product of queries and
 //! keys, elementwise work on it (a scale, a mask, a limit on visible keys), softmax, a product with the values, and
 //! often a copy that joins the heads. The scores in between are the largest tensor, and only this step uses them.
-use crate::{
-    DType, Scalar, Shape, Step, View,
-    expr::{Binary, Expr, Node, Ref},
-    plan::{
-        Draft,
-        epilogue::{dense_order, reordered},
-        uses::Uses,
-    },
-    prim::{Attention, MatMul, Prim, ProductKind, Softmax},
-};
+use crate::expr::{Binary, Expr, Node, Ref};
+use crate::plan::Draft;
+use crate::plan::epilogue::{dense_order, reordered};
+use crate::plan::uses::Uses;
+use crate::prim::{Attention, MatMul, Prim, ProductKind, Softmax};
+use crate::{DType, Scalar, Shape, Step, View};
 
 /// What every device with this stage supports: operands of the scores, axes of their shape, size of heads.
 const MAX_OPERANDS: usize = 4;

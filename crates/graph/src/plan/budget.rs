@@ -1,10 +1,7 @@
 //! Limits on a plan: one that exceeds them is rejected before anything is allocated or run.
-use crate::{
-    Graph, LowerError, Prim, Step, View,
-    plan::{BufferPlace, Plan},
-    prim::ProductKind,
-    shape,
-};
+use crate::plan::{BufferPlace, Plan};
+use crate::prim::ProductKind;
+use crate::{Graph, LowerError, Prim, Step, View, shape};
 
 /// How much memory and work a plan may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,11 +102,9 @@ fn read_bytes(view: &View, repeats_once: bool) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        DType,
-        prim::{BufferId, Pool, PoolKind, Reduce, ReduceKind},
-        shape::Strides,
-    };
+    use crate::DType;
+    use crate::prim::{BufferId, Pool, PoolKind, Reduce, ReduceKind};
+    use crate::shape::Strides;
 
     fn view(shape: &[usize], strides: &[isize]) -> View {
         let strides: Strides = strides.into();

@@ -3,14 +3,12 @@
 //! Only strides change: a buffer of `[n, c, h, w]` that convolutions write or read, and that every step sees as a
 //! whole, is laid out as `[n, h, w, c]`. Where such an image meets a buffer with a fixed layout (an input, an output, a
 //! part of another tensor), a copy is inserted. Weights follow; folding then copies constants once.
-use crate::{
-    DType, Shape, Step, View,
-    expr::Expr,
-    lower::{Buffer, Origin},
-    plan::Draft,
-    prim::{BufferId, Map, Prim, ProductKind},
-    shape::{self, Strides},
-};
+use crate::expr::Expr;
+use crate::lower::{Buffer, Origin};
+use crate::plan::Draft;
+use crate::prim::{BufferId, Map, Prim, ProductKind};
+use crate::shape::{self, Strides};
+use crate::{DType, Shape, Step, View};
 
 /// Changes the layout of images. Copies of constants that this adds are folded later.
 pub(super) fn relayout(draft: &mut Draft) {

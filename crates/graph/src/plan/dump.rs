@@ -3,11 +3,9 @@
 //! First the buffers, then the steps with the nodes they came from, then the outputs.
 use std::fmt;
 
-use crate::{
-    Graph, Prim, Step, View,
-    lower::Origin,
-    plan::{BufferPlace, Draft, Plan},
-};
+use crate::lower::Origin;
+use crate::plan::{BufferPlace, Draft, Plan};
+use crate::{Graph, Prim, Step, View};
 
 /// A draft, before it is placed.
 pub(super) struct DraftText<'a> {

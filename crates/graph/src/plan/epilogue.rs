@@ -1,14 +1,10 @@
 //! Merges elementwise work on a product's result into the product, before the result is stored.
-use crate::{
-    DType, Shape, Step, View,
-    expr::{Expr, Node, Ref},
-    lower::Val,
-    plan::{
-        Draft,
-        uses::{Uses, take_in},
-    },
-    prim::{Epilogue, Prim},
-};
+use crate::expr::{Expr, Node, Ref};
+use crate::lower::Val;
+use crate::plan::Draft;
+use crate::plan::uses::{Uses, take_in};
+use crate::prim::{Epilogue, Prim};
+use crate::{DType, Shape, Step, View};
 
 /// The most operands of the expression besides the result itself.
 const MAX_OPERANDS: usize = 4;

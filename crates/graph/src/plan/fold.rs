@@ -1,12 +1,11 @@
 //! Constant folding: work that depends only on constants is done once, during planning.
 use std::collections::HashMap;
 
-use crate::{
-    Step, Tensor,
-    lower::Origin,
-    plan::{Draft, OutputSpec, Plan, budget::walked, place},
-    prim::BufferId,
-};
+use crate::lower::Origin;
+use crate::plan::budget::walked;
+use crate::plan::{Draft, OutputSpec, Plan, place};
+use crate::prim::BufferId;
+use crate::{Step, Tensor};
 
 /// Results, and repetitions read on the way, may be this many times larger than their inputs; a constant broadcast to a
 /// large shape is not folded.
@@ -127,12 +126,10 @@ fn whole(draft: &Draft, id: BufferId) -> OutputSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        DType,
-        expr::Expr,
-        lower::Buffer,
-        prim::{Map, Prim, View},
-    };
+    use crate::DType;
+    use crate::expr::Expr;
+    use crate::lower::Buffer;
+    use crate::prim::{Map, Prim, View};
 
     fn view(buffer: u32) -> View {
         let (shape, strides) = (crate::Shape::from_slice(&[2]), crate::shape::dense_strides(&[2]));

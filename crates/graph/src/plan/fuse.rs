@@ -1,11 +1,10 @@
 //! Fuses elementwise chains into one step.
-use crate::{
-    Shape, Step, View,
-    expr::{Expr, Node, Ref},
-    lower::Val,
-    plan::{Draft, uses::Uses},
-    prim::{Map, Prim},
-};
+use crate::expr::{Expr, Node, Ref};
+use crate::lower::Val;
+use crate::plan::Draft;
+use crate::plan::uses::Uses;
+use crate::prim::{Map, Prim};
+use crate::{Shape, Step, View};
 
 /// Above these limits a fused map reads more than it saves.
 const MAX_INPUTS: usize = 8;
@@ -92,14 +91,12 @@ fn merge(consumer: Step, input: usize, producer: Step) -> Step {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{
-        DType,
-        expr::{Binary, Unary},
-        lower::{Buffer, Origin},
-        plan::OutputSpec,
-        prim::BufferId,
-        shape::dense_strides,
-    };
+    use crate::DType;
+    use crate::expr::{Binary, Unary};
+    use crate::lower::{Buffer, Origin};
+    use crate::plan::OutputSpec;
+    use crate::prim::BufferId;
+    use crate::shape::dense_strides;
 
     fn view(buffer: u32, extents: &[usize]) -> View {
         let strides = dense_strides(extents);

@@ -2,16 +2,12 @@
 //!
 //! A gate and the value it gates are one product (pass `merged-products`). For few rows, a block that computes column n
 //! of both halves can store one element for the two. That saves the launch that would read them again.
-use crate::{
-    DType, Shape, Step, View,
-    expr::{Expr, Node},
-    lower::Val,
-    plan::{
-        Draft, normed,
-        uses::{Uses, take_in},
-    },
-    prim::{Gate, Prim, ProductKind},
-};
+use crate::expr::{Expr, Node};
+use crate::lower::Val;
+use crate::plan::uses::{Uses, take_in};
+use crate::plan::{Draft, normed};
+use crate::prim::{Gate, Prim, ProductKind};
+use crate::{DType, Shape, Step, View};
 
 /// The most rows: above that, products use other kernels, and a launch costs little in comparison.
 const MAX_ROWS: usize = 8;

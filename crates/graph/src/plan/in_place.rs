@@ -1,12 +1,10 @@
 //! Caches that a run may update in place: no step reads the old contents afterwards.
-use crate::{
-    Shape, Step, View,
-    expr::Expr,
-    lower::{Buffer, Origin},
-    plan::Draft,
-    prim::{BufferId, Map, Prim},
-    shape::dense_strides,
-};
+use crate::expr::Expr;
+use crate::lower::{Buffer, Origin};
+use crate::plan::Draft;
+use crate::prim::{BufferId, Map, Prim};
+use crate::shape::dense_strides;
+use crate::{Shape, Step, View};
 
 /// Makes steps that read a past after its update, or as part of it, read a copy that is made before all other work.
 pub(super) fn keep_apart(draft: &mut Draft) {
@@ -57,11 +55,9 @@ fn whole(draft: &Draft, from: BufferId, to: BufferId) -> Step {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        DType,
-        plan::OutputSpec,
-        prim::{Append, Filled},
-    };
+    use crate::DType;
+    use crate::plan::OutputSpec;
+    use crate::prim::{Append, Filled};
 
     fn view(buffer: u32) -> View {
         let shape = Shape::from_slice(&[1, 1, 4, 2]);

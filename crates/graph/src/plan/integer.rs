@@ -3,14 +3,13 @@
 //! `DequantizeLinear` and the quantised operators turn bytes into numbers: minus a zero point, times a scale. If both
 //! operands of a product come from bytes, with zero points and scales that the planner knows, the product is computed
 //! on the bytes, exactly, and scaled afterwards.
-use crate::{
-    DType, Scalar, Step, Tensor, View,
-    expr::{Binary, Expr, Node, Ref},
-    lower::{Buffer, Origin},
-    plan::{Draft, uses::Uses},
-    prim::{BufferId, Conv, Map, Prim, ProductKind},
-    shape::{Strides, dense_strides},
-};
+use crate::expr::{Binary, Expr, Node, Ref};
+use crate::lower::{Buffer, Origin};
+use crate::plan::Draft;
+use crate::plan::uses::Uses;
+use crate::prim::{BufferId, Conv, Map, Prim, ProductKind};
+use crate::shape::{Strides, dense_strides};
+use crate::{DType, Scalar, Step, Tensor, View};
 
 /// Replaces products that can be computed from bytes, and removes steps that are no longer used.
 pub(super) fn multiply_bytes(draft: &mut Draft) {

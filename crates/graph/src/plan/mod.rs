@@ -20,14 +20,11 @@ mod uses;
 
 use std::fmt;
 
-use crate::{
-    DType, Graph, LowerError, Shape, Step, Tensor,
-    expr::Expr,
-    lower::{self, Buffer, InputSpec, Lowered, Origin, Storage, Val},
-    pass::Selection,
-    prim::{BufferId, Map, Prim, View},
-    shape,
-};
+use crate::expr::Expr;
+use crate::lower::{self, Buffer, InputSpec, Lowered, Origin, Storage, Val};
+use crate::pass::Selection;
+use crate::prim::{BufferId, Map, Prim, View};
+use crate::{DType, Graph, LowerError, Shape, Step, Tensor, shape};
 
 pub use budget::Budget;
 pub use capability::{Capabilities, Capability};

@@ -2,15 +2,11 @@
 //!
 //! For one token, a norm moves a few kilobytes and costs a launch. The product after it reads megabytes, and each of
 //! its blocks can normalise the row itself.
-use crate::{
-    DType, Step, View,
-    lower::Val,
-    plan::{
-        Draft,
-        uses::{Uses, take_in},
-    },
-    prim::{Norm, Prim, ProductKind},
-};
+use crate::lower::Val;
+use crate::plan::Draft;
+use crate::plan::uses::{Uses, take_in};
+use crate::prim::{Norm, Prim, ProductKind};
+use crate::{DType, Step, View};
 
 /// The most rows: above that, repeating the norm in every block costs more than a launch.
 const MAX_ROWS: usize = 2;

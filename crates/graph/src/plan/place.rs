@@ -1,9 +1,7 @@
 //! Places every buffer; intermediate buffers share one arena.
-use crate::{
-    lower::Origin,
-    plan::{BufferPlace, Draft, Plan},
-    prim::{BufferId, Prim},
-};
+use crate::lower::Origin;
+use crate::plan::{BufferPlace, Draft, Plan};
+use crate::prim::{BufferId, Prim};
 
 /// Every buffer is aligned to this, as drivers' own allocations are.
 pub const ALIGNMENT: usize = 256;

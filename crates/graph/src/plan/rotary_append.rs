@@ -1,10 +1,9 @@
 //! Merges the rotation of keys and queries into the cache update that stores the keys.
-use crate::{
-    Step, View,
-    lower::Val,
-    plan::{Draft, uses::Uses},
-    prim::{Append, Prim, Rotary},
-};
+use crate::lower::Val;
+use crate::plan::Draft;
+use crate::plan::uses::Uses;
+use crate::prim::{Append, Prim, Rotary};
+use crate::{Step, View};
 
 /// Merges rotations into the update of the cache that stores the rotated keys.
 pub(super) fn merge(draft: &mut Draft) {

@@ -2,16 +2,12 @@
 //!
 //! Models often scale queries or keys before they multiply them. The product applies the factor to its sums for free,
 //! and the map that would read and write the whole operand is gone.
-use crate::{
-    DType, Shape, Step, View,
-    expr::{Binary, Expr, Node, Ref},
-    lower::Val,
-    plan::{
-        Draft, epilogue,
-        uses::{Uses, take_in},
-    },
-    prim::{MatMul, Prim, ProductKind},
-};
+use crate::expr::{Binary, Expr, Node, Ref};
+use crate::lower::Val;
+use crate::plan::uses::{Uses, take_in};
+use crate::plan::{Draft, epilogue};
+use crate::prim::{MatMul, Prim, ProductKind};
+use crate::{DType, Shape, Step, View};
 
 /// Larger factors, or smaller ones than the inverse, could make sums overflow that do not overflow in the model.
 const MAX_FACTOR: f64 = 65536.0;

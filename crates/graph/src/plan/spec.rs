@@ -1,9 +1,7 @@
 //! The rules that every stage of planning relies on; checked in debug builds.
-use crate::{
-    Graph, Step, View,
-    lower::{Buffer, Origin},
-    plan::{ALIGNMENT, BufferPlace, Draft, Plan, in_place},
-};
+use crate::lower::{Buffer, Origin};
+use crate::plan::{ALIGNMENT, BufferPlace, Draft, Plan, in_place};
+use crate::{Graph, Step, View};
 
 /// Checks a draft: views stay within their buffers, nothing is read before it is written, inputs and constants are
 /// never written, and every output is written.
@@ -156,13 +154,11 @@ fn takes_over(step: &Step, from: usize, to: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        DType, Prim, Shape,
-        expr::Expr,
-        plan::OutputSpec,
-        prim::{Append, BufferId, Filled, Map},
-        shape::dense_strides,
-    };
+    use crate::expr::Expr;
+    use crate::plan::OutputSpec;
+    use crate::prim::{Append, BufferId, Filled, Map};
+    use crate::shape::dense_strides;
+    use crate::{DType, Prim, Shape};
 
     fn view(buffer: u32, elems: usize, offset: isize) -> View {
         let shape = Shape::from_slice(&[elems]);

@@ -1,5 +1,7 @@
 //! Which steps write and read each buffer of a draft.
-use crate::{Step, View, plan::Draft, prim::BufferId};
+use crate::plan::Draft;
+use crate::prim::BufferId;
+use crate::{Step, View};
 
 /// How often each buffer is written and by which step last, and how many steps read it. Merging two steps never adds a
 /// reader, so the counts stay upper bounds. Inputs and constants are never written.

@@ -15,9 +15,10 @@ mod streams;
 
 use std::sync::MutexGuard;
 
-use common::program::{STREAMS, check_against_model, check_capture, programs};
 use hip_host::{Config, StreamMode};
 use proptest::prelude::*;
+
+use common::program::{STREAMS, check_against_model, check_capture, programs};
 
 const MEMORY: u64 = 16 << 20;
 

@@ -7,9 +7,10 @@ mod races;
 
 use std::sync::MutexGuard;
 
-use common::program::{STREAMS, check_against_model, check_capture, programs};
 use hip_host::{Config, StreamMode};
 use proptest::prelude::*;
+
+use common::program::{STREAMS, check_against_model, check_capture, programs};
 
 fn start() -> MutexGuard<'static, ()> {
     common::start(&Config {

@@ -7,10 +7,11 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::ptr;
 
+use dylib::Library;
+
 use super::runtime::RuntimeTable;
 use super::{Handle, Status};
 use crate::DriverKind;
-use dylib::Library;
 
 /// HIP's and CUDA's numbers for the same device attribute.
 const ATTRIBUTES: [(c_int, c_int); 40] = [

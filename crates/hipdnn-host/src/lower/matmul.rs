@@ -3,8 +3,9 @@
 use graph::DType;
 use hipdnn::sys::{AttributeName as A, MoeGroupedMatmulMode};
 
-use super::{Answer, LoweredValue, Lowering};
 use hipdnn_abi::Descriptor;
+
+use super::{Answer, LoweredValue, Lowering};
 
 impl Lowering {
     pub(super) fn matmul(&mut self, operation: &Descriptor) -> Answer {

@@ -3,8 +3,9 @@
 use graph::DType;
 use hipdnn::sys::{AttributeName as A, ReduceOp};
 
-use super::{Answer, Lowering};
 use hipdnn_abi::Descriptor;
+
+use super::{Answer, Lowering};
 
 impl Lowering {
     pub(super) fn reduction(&mut self, operation: &Descriptor) -> Answer {

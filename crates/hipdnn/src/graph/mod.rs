@@ -5,7 +5,8 @@ mod operation;
 mod ops;
 mod tensor;
 
-use std::collections::{HashMap, HashSet, hash_map::Entry};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use operation::{Operation, Tensors};
 pub use ops::{

@@ -1,22 +1,19 @@
 //! Runs a program over blocks of elements.
 use std::mem::MaybeUninit;
 
-use graph::{DType, Scalar, expr::Unary};
+use graph::expr::Unary;
+use graph::{DType, Scalar};
 use half::{bf16, f16};
 
-use super::{
-    binary::{binary_bool, binary_f32, binary_f64, binary_int, compare, select},
-    lane::{FromI32, Lane as _, To, cast, cast_f32, to_bool},
-    program::{Action, Fill, Instruction, Operand, Program, Target},
-    unary::{classify, unary_bool, unary_f32, unary_f64, unary_int},
-};
-use crate::{
-    Tensor, TensorMut,
-    convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, round_to},
-    scratch::Plain,
-    simd::each,
-    walk::Walk,
-};
+use super::binary::{binary_bool, binary_f32, binary_f64, binary_int, compare, select};
+use super::lane::{FromI32, Lane as _, To, cast, cast_f32, to_bool};
+use super::program::{Action, Fill, Instruction, Operand, Program, Target};
+use super::unary::{classify, unary_bool, unary_f32, unary_f64, unary_int};
+use crate::convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, round_to};
+use crate::scratch::Plain;
+use crate::simd::each;
+use crate::walk::Walk;
+use crate::{Tensor, TensorMut};
 
 /// Elements of a block that goes through registers.
 const BLOCK: usize = 1024;

@@ -1,7 +1,9 @@
 //! Copies between layouts.
 use std::mem::MaybeUninit;
 
-use crate::{Context, Tensor, TensorMut, scratch::Plain, walk::Walk};
+use crate::scratch::Plain;
+use crate::walk::Walk;
+use crate::{Context, Tensor, TensorMut};
 
 /// Bytes of a cache line. A tile is a line of elements wide and high.
 const LINE: usize = 64;

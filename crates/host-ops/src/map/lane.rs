@@ -1,8 +1,6 @@
 //! The types that maps compute in, and casts between them.
-use crate::{
-    scratch::Plain,
-    simd::{each, vectorised},
-};
+use crate::scratch::Plain;
+use crate::simd::{each, vectorised};
 
 /// Integer arithmetic of maps: everything wraps.
 pub(super) trait Int: Plain + Ord {

@@ -10,14 +10,13 @@ mod lane;
 mod program;
 mod unary;
 
-use graph::{
-    DType, View,
-    expr::{Binary, Expr, Node, Unary},
-    prim::{BufferId, Map},
-};
+use graph::expr::{Binary, Expr, Node, Unary};
+use graph::prim::{BufferId, Map};
+use graph::{DType, View};
 use smallvec::SmallVec;
 
-use crate::{Context, OpError, Tensor, TensorMut, walk::Walk};
+use crate::walk::Walk;
+use crate::{Context, OpError, Tensor, TensorMut};
 use block::Job;
 use program::{Program, Source};
 

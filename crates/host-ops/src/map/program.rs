@@ -1,8 +1,6 @@
 //! Compiles an expression to instructions over registers that each hold a block of elements.
-use graph::{
-    DType, Scalar,
-    expr::{Binary, Expr, Node, Ref, Unary},
-};
+use graph::expr::{Binary, Expr, Node, Ref, Unary};
+use graph::{DType, Scalar};
 use smallvec::SmallVec;
 
 /// What is known about an input before the run.

@@ -2,10 +2,8 @@
 use graph::expr::Unary;
 
 use super::lane::Int;
-use crate::{
-    math::fused,
-    simd::{each, vectorised},
-};
+use crate::math::fused;
+use crate::simd::{each, vectorised};
 
 vectorised! {
     /// In single precision.

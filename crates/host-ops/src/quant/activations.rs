@@ -1,14 +1,12 @@
 //! The left operand, as kernels read it.
 use graph::prim::{QuantMatMul, Zeros};
 
-use crate::{
-    Parallel, Tensor,
-    carve::{carve, piece},
-    operand::Source,
-    product::read_row,
-    scratch::Plain,
-    simd::vectorised,
-};
+use crate::carve::{carve, piece};
+use crate::operand::Source;
+use crate::product::read_row;
+use crate::scratch::Plain;
+use crate::simd::vectorised;
+use crate::{Parallel, Tensor};
 
 /// Minimum number of elements per task.
 const GRAIN: usize = 1 << 13;

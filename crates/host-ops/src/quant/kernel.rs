@@ -1,8 +1,6 @@
 //! The inner loops: a few rows times one or two panels.
-use super::{
-    activations::Left,
-    panel::{COLUMNS, Panel},
-};
+use super::activations::Left;
+use super::panel::{COLUMNS, Panel};
 
 /// The arguments of a kernel call.
 pub(super) struct Job {

@@ -15,19 +15,15 @@ mod x86;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use graph::{
-    DType,
-    prim::{QuantMatMul, WeightLayout},
-};
+use graph::DType;
+use graph::prim::{QuantMatMul, WeightLayout};
 use half::{bf16, f16};
 
-use crate::{
-    Context, OpError, Tensor, TensorMut,
-    epilogue::Epilogue,
-    matmul::Output,
-    operand::{Source, Target},
-    product::{Store, Tile},
-};
+use crate::epilogue::Epilogue;
+use crate::matmul::Output;
+use crate::operand::{Source, Target};
+use crate::product::{Store, Tile};
+use crate::{Context, OpError, Tensor, TensorMut};
 use activations::{Activations, Layout};
 use kernel::{Job, Kernels};
 use panel::{COLUMNS, Panels};

@@ -1,16 +1,12 @@
 //! Weights of 16 columns at a time, word by word: a vector of words holds the same depths of all 16 columns.
-use graph::{
-    DType, Tensor as Constant, View,
-    prim::{BufferId, QuantMatMul, WeightLayout, Zeros},
-    quant::QuantWeights,
-    shape::dense_strides,
-};
+use graph::prim::{BufferId, QuantMatMul, WeightLayout, Zeros};
+use graph::quant::QuantWeights;
+use graph::shape::dense_strides;
+use graph::{DType, Tensor as Constant, View};
 use half::{bf16, f16};
 
-use crate::{
-    Tensor,
-    carve::{carve, piece},
-};
+use crate::Tensor;
+use crate::carve::{carve, piece};
 
 /// Columns of a panel.
 pub(super) const COLUMNS: usize = 16;

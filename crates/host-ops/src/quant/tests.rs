@@ -1,10 +1,13 @@
 #![allow(clippy::unwrap_used)]
 use std::sync::Mutex;
 
-use graph::{Tensor as Constant, prim::Zeros, quant::QuantWeights};
+use graph::Tensor as Constant;
+use graph::prim::Zeros;
+use graph::quant::QuantWeights;
 
 use super::*;
-use crate::{Serial, quant::panel::whole};
+use crate::Serial;
+use crate::quant::panel::whole;
 
 /// Deterministic bytes.
 fn bytes(count: usize, seed: u32) -> Vec<u8> {

@@ -2,17 +2,13 @@
 //! plain products.
 use graph::prim::QuantMatMul;
 
-use super::{
-    activations::Activations,
-    panel::{COLUMNS, Panel, Panels},
-};
-use crate::{
-    Serial,
-    carve::{carve, piece},
-    matmul::table,
-    product::{Extents, Left, Right, Schedule, Store, Tile, product},
-    simd::vectorised,
-};
+use super::activations::Activations;
+use super::panel::{COLUMNS, Panel, Panels};
+use crate::Serial;
+use crate::carve::{carve, piece};
+use crate::matmul::table;
+use crate::product::{Extents, Left, Right, Schedule, Store, Tile, product};
+use crate::simd::vectorised;
 
 /// Columns unpacked to floats at a time: a few strips of a kernel, whose depths all fit in the L2 cache.
 pub(super) const WIDTH: usize = 4 * COLUMNS;

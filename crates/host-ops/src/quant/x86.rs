@@ -1,11 +1,9 @@
 //! Kernels for wide vectors.
 use std::arch::x86_64::*;
 
-use super::{
-    activations::Left,
-    kernel::{Job, Kernels, floats, tables},
-    panel::COLUMNS,
-};
+use super::activations::Left;
+use super::kernel::{Job, Kernels, floats, tables};
+use super::panel::COLUMNS;
 use crate::simd::prefetch;
 
 static VNNI: Kernels = Kernels::new(true, 6, tables!(vnni: 1 2 3 4 5 6));

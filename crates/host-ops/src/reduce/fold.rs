@@ -1,7 +1,9 @@
 //! Folds many numbers into one, or rows of numbers into a row.
 use graph::prim::ReduceKind;
 
-use crate::{math, number::Number, simd::vectorised};
+use crate::math;
+use crate::number::Number;
+use crate::simd::vectorised;
 
 /// How a number is combined with the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

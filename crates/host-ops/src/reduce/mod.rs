@@ -5,14 +5,15 @@
 //! precision.
 mod fold;
 
-use std::{marker::PhantomData, ops::Range};
+use std::marker::PhantomData;
+use std::ops::Range;
 
-use graph::{
-    DType,
-    prim::{Reduce, ReduceKind},
-};
+use graph::DType;
+use graph::prim::{Reduce, ReduceKind};
 
-use crate::{Context, OpError, Tensor, TensorMut, number::with_number, walk::Walk};
+use crate::number::with_number;
+use crate::walk::Walk;
+use crate::{Context, OpError, Tensor, TensorMut};
 use fold::{Arith, Fold, fold_columns, fold_row, identity, merge};
 
 /// Elements folded in their own type before the results are combined in a wider one.

@@ -1,10 +1,8 @@
 //! Runs one step on buffers, with sentinel bytes around the elements of the output.
 #![allow(dead_code)]
-use graph::{
-    DType, Prim, Scalar, Step, Tensor, View,
-    prim::BufferId,
-    shape::{self, Strides},
-};
+use graph::prim::BufferId;
+use graph::shape::{self, Strides};
+use graph::{DType, Prim, Scalar, Step, Tensor, View};
 use host_ops::{Context, OpError, Parallel, Scratch};
 use proptest::prelude::*;
 

@@ -1,10 +1,8 @@
 //! Steps on small tensors: values as doubles, any type, any layout, sentinels around every output.
 #![allow(dead_code)]
-use graph::{
-    DType, Prim, Step, View,
-    prim::BufferId,
-    shape::{self, Shape, Strides},
-};
+use graph::prim::BufferId;
+use graph::shape::{self, Shape, Strides};
+use graph::{DType, Prim, Step, View};
 use half::{bf16, f16};
 use host_ops::{Context, OpError, Parallel, Scratch, Serial};
 

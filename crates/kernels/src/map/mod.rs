@@ -2,17 +2,13 @@
 mod operand;
 mod text;
 
-use graph::{
-    DType, Declined, Step, View,
-    expr::{Expr, Node},
-    prim::Map,
-};
+use graph::expr::{Expr, Node};
+use graph::prim::Map;
+use graph::{DType, Declined, Step, View};
 
-use crate::{
-    Arch, Args, Kernel, Launch, Launches,
-    layout::{Layout, grid_x},
-    walk::reciprocal,
-};
+use crate::layout::{Layout, grid_x};
+use crate::walk::reciprocal;
+use crate::{Arch, Args, Kernel, Launch, Launches};
 use operand::{Operand, Walk};
 
 /// Axes that kernels support, as in the source.
@@ -194,7 +190,8 @@ fn turn(view: &View, order: &[usize]) -> View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use graph::{prim::BufferId, shape};
+    use graph::prim::BufferId;
+    use graph::shape;
 
     #[test]
     fn large_work_is_several_launches_with_their_own_offsets() {

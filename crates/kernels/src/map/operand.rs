@@ -1,8 +1,10 @@
 //! The operands of a map, and how its axes are walked.
-use graph::{DType, Declined, View, expr::Expr};
+use graph::expr::Expr;
+use graph::{DType, Declined, View};
 
 use super::AXES;
-use crate::{expr, layout::Layout};
+use crate::expr;
+use crate::layout::Layout;
 
 /// Names of inputs in sources and arguments; maps with more inputs are declined.
 const NAMES: [&str; 24] = [

@@ -1,14 +1,13 @@
 //! Generates the code for each expression, around `hip/map.hip`.
 use std::fmt::Write;
 
-use graph::{View, expr::Expr};
+use graph::View;
+use graph::expr::Expr;
 
 use super::operand::{Across, Operand, Turn, Walk};
-use crate::{
-    Kernel,
-    expr::{function, headers, value_type},
-    kernel::type_name,
-};
+use crate::Kernel;
+use crate::expr::{function, headers, value_type};
+use crate::kernel::type_name;
 
 const FAMILY: &str = include_str!("../../hip/map.hip");
 /// With more operations, a thread has only one pack: its code is long enough.

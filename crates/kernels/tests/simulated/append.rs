@@ -1,10 +1,9 @@
 //! Tests growing caches in the simulator.
 
+use graph::prim::{Append, Filled};
+use graph::{DType, Prim, Scalar, Step, Tensor, View};
+
 use crate::common::{check_numbers, dense, random, simulate, step, strided};
-use graph::{
-    DType, Prim, Scalar, Step, Tensor, View,
-    prim::{Append, Filled},
-};
 
 const TARGETS: [&str; 2] = ["gfx1030", "gfx906"];
 

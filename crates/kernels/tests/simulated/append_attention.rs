@@ -1,13 +1,12 @@
 //! Tests attention of a token whose key and value are appended to the cache in the same launch: in the simulator and on
 //! the host, against loops in double precision.
 
-use crate::common::{dense, due, left_by_host, on_host, random, simulate, step, strided};
-use graph::{
-    DType, Prim, Scalar, Step, Tensor, View,
-    prim::{Append, AppendAttention, CachedAttention, Filled, Positions, Rotary, Sinks},
-};
+use graph::prim::{Append, AppendAttention, CachedAttention, Filled, Positions, Rotary, Sinks};
+use graph::{DType, Prim, Scalar, Step, Tensor, View};
 use kernels::Arch;
 use proptest::prelude::*;
+
+use crate::common::{dense, due, left_by_host, on_host, random, simulate, step, strided};
 
 /// Both wave widths without matrix instructions, then targets whose matrix instructions load keys directly into
 /// fragments.

@@ -1,7 +1,9 @@
 //! Tests searches for the best element in the simulator.
 
+use graph::prim::ArgReduce;
+use graph::{DType, Prim, Scalar, Tensor, View};
+
 use crate::common::{check, dense, random, random_ints, step, strided};
-use graph::{DType, Prim, Scalar, Tensor, View, prim::ArgReduce};
 
 fn search(x: View, buffer: &Tensor) {
     for (largest, last) in [(false, false), (false, true), (true, false), (true, true)] {

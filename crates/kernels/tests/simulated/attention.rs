@@ -1,11 +1,10 @@
 //! Tests attention in the simulator.
 
+use graph::expr::{Binary, Expr, Ref, Unary};
+use graph::prim::Attention;
+use graph::{DType, Prim, Scalar, Tensor, View};
+
 use crate::common::{check_on, dense, kernel_of, random, random_ints, step, strided};
-use graph::{
-    DType, Prim, Scalar, Tensor, View,
-    expr::{Binary, Expr, Ref, Unary},
-    prim::Attention,
-};
 
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
 /// The targets with matrix instructions.

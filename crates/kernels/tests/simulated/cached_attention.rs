@@ -1,10 +1,9 @@
 //! Tests attention over caches in the simulator, against loops in double precision.
 
+use graph::prim::{CachedAttention, Filled, Sinks};
+use graph::{DType, Prim, Scalar, Tensor};
+
 use crate::common::{check_numbers, dense, random, step, strided};
-use graph::{
-    DType, Prim, Scalar, Tensor,
-    prim::{CachedAttention, Filled, Sinks},
-};
 
 /// Both wave widths without matrix instructions, then all kinds of matrix instructions.
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];

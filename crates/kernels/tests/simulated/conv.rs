@@ -1,11 +1,10 @@
 //! Tests convolutions in the simulator.
 
+use graph::prim::{Conv, ProductKind};
+use graph::shape::dense_strides;
+use graph::{DType, Prim, Tensor, View};
+
 use crate::common::{check_on, dense, random, random_ints, step, strided};
-use graph::{
-    DType, Prim, Tensor, View,
-    prim::{Conv, ProductKind},
-    shape::dense_strides,
-};
 
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
 

@@ -1,7 +1,9 @@
 //! Tests running sums and products in the simulator.
 
+use graph::prim::Cumulative;
+use graph::{DType, Prim};
+
 use crate::common::{SHIFT, check_on, dense, random, random_ints, step, strided};
-use graph::{DType, Prim, prim::Cumulative};
 
 /// Both wave widths; nothing here depends on other properties of a target.
 const WAVES: [&str; 2] = ["gfx1030", "gfx906"];

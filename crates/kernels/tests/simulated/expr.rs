@@ -1,16 +1,13 @@
 //! Tests generated expressions in the simulator: elementary functions against double precision over their whole range,
 //! and random expressions against their definition.
 
+use graph::expr::{Binary, Expr, Ref, Unary, erf};
+use graph::prim::Map;
+use graph::{DType, Prim, Scalar, Step, Tensor};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
 use crate::common::{dense, simulate, step, strided};
-use graph::{
-    DType, Prim, Scalar, Step, Tensor,
-    expr::{Binary, Expr, Ref, Unary, erf},
-    prim::Map,
-};
-use proptest::{
-    prelude::*,
-    test_runner::{Config, TestRunner},
-};
 
 /// The distance in units in the last place of single precision; 0 if the result is too small to have 24 bits.
 fn ulps(found: f32, wanted: f64) -> f64 {

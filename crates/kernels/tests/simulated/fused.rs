@@ -1,11 +1,10 @@
 //! Tests products with epilogues in the simulator.
 
+use graph::expr::{Binary, Expr, Unary};
+use graph::prim::{Conv, Epilogue, MatMul, Product, ProductKind};
+use graph::{DType, Prim, Scalar, View};
+
 use crate::common::{check_on, dense, random, random_ints, step, strided};
-use graph::{
-    DType, Prim, Scalar, View,
-    expr::{Binary, Expr, Unary},
-    prim::{Conv, Epilogue, MatMul, Product, ProductKind},
-};
 
 const TARGETS: [&str; 5] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "sm_90"];
 

@@ -1,10 +1,9 @@
 //! Tests gathers in the simulator.
 
+use graph::prim::{Axis, BatchDims};
+use graph::{DType, Prim, Scalar, Tensor};
+
 use crate::common::{SHIFT, check_on, dense, random, random_indices as indices, simulate, step, strided};
-use graph::{
-    DType, Prim, Scalar, Tensor,
-    prim::{Axis, BatchDims},
-};
 
 /// Both wave widths; nothing here depends on other properties of a target.
 const WAVES: [&str; 2] = ["gfx1030", "gfx906"];

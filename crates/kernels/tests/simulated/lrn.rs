@@ -1,7 +1,9 @@
 //! Tests local response normalisation in the simulator.
 
+use graph::prim::Lrn;
+use graph::{DType, Prim, View};
+
 use crate::common::{check, dense, random, step, strided};
-use graph::{DType, Prim, View, prim::Lrn};
 
 fn lrn(size: usize, x: View) {
     let (dtype, elems) = (x.dtype, x.elems());

@@ -1,11 +1,10 @@
 //! Tests maps in the simulator.
 
+use graph::expr::{Binary, Expr};
+use graph::prim::Map;
+use graph::{DType, Prim, Scalar, Step, View};
+
 use crate::common::{SHIFT, check, dense, random, random_ints, simulate, step, strided};
-use graph::{
-    DType, Prim, Scalar, Step, View,
-    expr::{Binary, Expr},
-    prim::Map,
-};
 
 fn map(expr: Expr, inputs: Vec<View>, y: View) -> Step {
     step(Prim::Map(Map { expr }), inputs, vec![y])

@@ -1,11 +1,10 @@
 //! Tests matrix products in the simulator.
 
+use graph::expr::{Binary, Expr};
+use graph::prim::{Gate, MatMul, Norm, Product, ProductKind};
+use graph::{DType, Prim, Step, Tensor, View};
+
 use crate::common::{check_numbers, check_on, dense, random, random_ints, step, strided};
-use graph::{
-    DType, Prim, Step, Tensor, View,
-    expr::{Binary, Expr},
-    prim::{Gate, MatMul, Norm, Product, ProductKind},
-};
 
 /// Every kind of wave and matrix instruction.
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];

@@ -1,7 +1,9 @@
 //! Tests norms in the simulator.
 
+use graph::prim::Norm;
+use graph::{DType, Prim, Scalar, Tensor, View};
+
 use crate::common::{check, dense, random, step, strided};
-use graph::{DType, Prim, Scalar, Tensor, View, prim::Norm};
 
 const LAYER: Norm = Norm { axes: 1, epsilon: 1e-5, centre: true, scale: true, bias: true, round_before_scale: false };
 

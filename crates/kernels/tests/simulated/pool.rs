@@ -1,10 +1,9 @@
 //! Tests pooling in the simulator.
 
+use graph::prim::{Pool, PoolKind};
+use graph::{DType, Prim, Scalar, Shape, Tensor, View};
+
 use crate::common::{check, dense, random, random_ints, step, strided};
-use graph::{
-    DType, Prim, Scalar, Shape, Tensor, View,
-    prim::{Pool, PoolKind},
-};
 
 const MAX: PoolKind = PoolKind::Max { column_major: false };
 const KINDS: [PoolKind; 6] = [

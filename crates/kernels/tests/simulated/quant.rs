@@ -1,12 +1,11 @@
 //! Tests products with packed weights in the simulator, against loops in double precision and the host's primitives.
 
-use crate::common::{dense, due, on_host, random, random_ints, simulate, step, strided};
-use graph::{
-    DType, Scalar, Tensor, View,
-    expr::{Binary, Expr, Unary},
-    prim::{Epilogue, Gate, Norm, Product, ProductKind, QuantMatMul, WeightLayout, Zeros},
-};
+use graph::expr::{Binary, Expr, Unary};
+use graph::prim::{Epilogue, Gate, Norm, Product, ProductKind, QuantMatMul, WeightLayout, Zeros};
+use graph::{DType, Scalar, Tensor, View};
 use kernels::Arch;
+
+use crate::common::{dense, due, on_host, random, random_ints, simulate, step, strided};
 
 /// Every kind of wave and matrix instruction.
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];

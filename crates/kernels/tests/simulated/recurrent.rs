@@ -1,11 +1,10 @@
 //! Tests recurrent layers in the simulator.
 
-use crate::common::{TARGETS, check, check_numbers, dense, random, step, strided};
-use graph::{
-    DType, Prim, Scalar, Tensor, View,
-    prim::{Cell, RecurrentInputs},
-};
+use graph::prim::{Cell, RecurrentInputs};
+use graph::{DType, Prim, Scalar, Tensor, View};
 use testkit::ops::recurrent::{CELLS, Input, KINDS, Layer, activation};
+
+use crate::common::{TARGETS, check, check_numbers, dense, random, step, strided};
 
 /// Compares a layer with the host, and in single and double precision with the equations.
 fn run(layer: &Layer, dtype: DType) {

@@ -1,10 +1,9 @@
 //! Tests reductions in the simulator.
 
+use graph::prim::{Reduce, ReduceKind};
+use graph::{DType, Prim, Tensor, View};
+
 use crate::common::{check, dense, kernel_of, random, random_ints, step, strided};
-use graph::{
-    DType, Prim, Tensor, View,
-    prim::{Reduce, ReduceKind},
-};
 
 const KINDS: [ReduceKind; 10] = [
     ReduceKind::Sum,

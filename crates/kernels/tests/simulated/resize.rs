@@ -1,10 +1,9 @@
 //! Tests interpolation in the simulator.
 
+use graph::prim::{Coordinates, Interpolation, Nearest, Resize};
+use graph::{DType, Prim, View};
+
 use crate::common::{check, dense, random, random_ints, step, strided};
-use graph::{
-    DType, Prim, View,
-    prim::{Coordinates, Interpolation, Nearest, Resize},
-};
 
 const COORDINATES: [Coordinates; 7] = [
     Coordinates::HalfPixel,

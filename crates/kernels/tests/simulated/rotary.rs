@@ -1,10 +1,9 @@
 //! Tests rotary position embeddings in the simulator, against loops in double precision.
 
+use graph::prim::{Filled, Positions, Rotary};
+use graph::{DType, Prim, Scalar, Tensor};
+
 use crate::common::{check_numbers, dense, random, simulate, step, strided};
-use graph::{
-    DType, Prim, Scalar, Tensor,
-    prim::{Filled, Positions, Rotary},
-};
 
 const TARGETS: [&str; 2] = ["gfx1030", "gfx906"];
 /// The number of positions with angles.

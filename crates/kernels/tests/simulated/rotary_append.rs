@@ -1,11 +1,10 @@
 //! Tests caches that grow by keys that are rotated on the way, together with the queries: in the simulator and on the
 //! host, against loops in double precision.
 
+use graph::prim::{Append, Filled, Positions, Rotary};
+use graph::{DType, Prim, Scalar, Step, Tensor, View};
+
 use crate::common::{check_numbers, dense, left_by_host, on_host, random, simulate, step, strided};
-use graph::{
-    DType, Prim, Scalar, Step, Tensor, View,
-    prim::{Append, Filled, Positions, Rotary},
-};
 
 const TARGETS: [&str; 2] = ["gfx1030", "gfx906"];
 /// The number of positions with angles.

@@ -1,10 +1,9 @@
 //! Tests scatters in the simulator.
 
+use graph::prim::{Scatter, ScatterKind};
+use graph::{DType, Prim, Scalar, Tensor};
+
 use crate::common::{SHIFT, check_on, dense, random, random_indices, random_ints, simulate, step, strided};
-use graph::{
-    DType, Prim, Scalar, Tensor,
-    prim::{Scatter, ScatterKind},
-};
 
 const KINDS: [ScatterKind; 5] =
     [ScatterKind::Replace, ScatterKind::Add, ScatterKind::Mul, ScatterKind::Max, ScatterKind::Min];

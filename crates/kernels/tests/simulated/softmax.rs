@@ -1,7 +1,9 @@
 //! Tests softmax kernels in the simulator.
 
+use graph::prim::Softmax;
+use graph::{DType, Prim, Scalar, Tensor, View};
+
 use crate::common::{check, dense, random, step, strided};
-use graph::{DType, Prim, Scalar, Tensor, View, prim::Softmax};
 
 fn softmax(log: bool, x: View, count: usize, relative: f64) {
     let y = dense(1, x.dtype, &x.shape);

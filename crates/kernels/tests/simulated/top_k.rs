@@ -1,7 +1,9 @@
 //! Tests searches for the best elements in the simulator.
 
+use graph::prim::TopK;
+use graph::{DType, Prim, Scalar, Tensor, View};
+
 use crate::common::{check, dense, random, random_ints, step, strided};
-use graph::{DType, Prim, Scalar, Tensor, View, prim::TopK};
 
 fn search(k: usize, x: View, buffer: &Tensor) {
     let mut shape = x.shape.to_vec();

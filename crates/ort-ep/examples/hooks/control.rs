@@ -1,5 +1,7 @@
 //! What every hook does first: record the call, and fail if the test asked for it.
-use std::{fmt::Display, fs::OpenOptions, io::Write};
+use std::fmt::Display;
+use std::fs::OpenOptions;
+use std::io::Write;
 
 use ort_ep::{Error, Result};
 

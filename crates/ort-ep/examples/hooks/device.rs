@@ -1,21 +1,17 @@
 //! Memory, copies and streams of a device simulated in RAM.
-use std::{
-    ptr,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
+use ort_ep::allocator::HostBlock;
+use ort_ep::view::RawStream;
 use ort_ep::{
     Allocator, AllocatorStats, DataTransfer, DeviceKind, MemoryDevice, Notification, Result, Stream, SyncStream,
-    TensorCopy, allocator::HostBlock, view::RawStream,
+    TensorCopy,
 };
 
-use crate::{
-    control::{Gone, note, note_infallible},
-    factory::VENDOR,
-};
+use crate::control::{Gone, note, note_infallible};
+use crate::factory::VENDOR;
 
 pub struct HooksAllocator {
     memory: MemoryDevice,

@@ -1,23 +1,19 @@
 //! The execution provider, with every optional group of hooks.
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
+use ort_ep::view::{Graph, HostReadable, Node, RunOptions};
 use ort_ep::{
     AllocatorHandle, Claims, Compiled, CompiledModels, DataLayout, Ep, EpContextNode, Error, FusedPartition,
     GraphCapture, Layout, MemoryDevice, Profiling, Result, SessionResources, Stream, Weightless,
-    view::{Graph, HostReadable, Node, RunOptions},
 };
 
-use crate::{
-    control::{Gone, note, note_infallible},
-    device::{HooksAllocator, HooksStream},
-    factory::VENDOR,
-    profiling::HooksProfiling,
-    settings::{Save, Settings},
-    work::{Op, OpPartition},
-};
+use crate::control::{Gone, note, note_infallible};
+use crate::device::{HooksAllocator, HooksStream};
+use crate::factory::VENDOR;
+use crate::profiling::HooksProfiling;
+use crate::settings::{Save, Settings};
+use crate::work::{Op, OpPartition};
 
 /// The prefix of a blob: bytes that are not valid text, to check that they survive a round trip.
 const MARK: [u8; 4] = [0, 0xFF, b'\n', 0];

@@ -1,18 +1,16 @@
 //! Two devices simulated in RAM.
+use ort_ep::view::{HardwareDevice, HardwareKind, KeyValues};
 use ort_ep::{
     AllocatorHandle, DataTransfer, DeviceOffer, Environment, EpRequest, Factory, Incompatibility,
     IncompatibilityReason, KernelDef, MemoryDevice, ModelCompatibility, NewEp, NewHardware, OfferedHardware,
     OfferedMemory, Result, Stream,
-    view::{HardwareDevice, HardwareKind, KeyValues},
 };
 
-use crate::{
-    control::{Gone, note, note_infallible},
-    device::{HooksAllocator, HooksStream, HooksTransfer},
-    ep::HooksEp,
-    settings::Settings,
-    work,
-};
+use crate::control::{Gone, note, note_infallible};
+use crate::device::{HooksAllocator, HooksStream, HooksTransfer};
+use crate::ep::HooksEp;
+use crate::settings::Settings;
+use crate::work;
 
 pub const VENDOR: u32 = 0xBEEF;
 

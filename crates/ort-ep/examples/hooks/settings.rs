@@ -1,5 +1,6 @@
 //! Provider options of one session.
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use ort_ep::{EpRequest, Result, Weightless};
 

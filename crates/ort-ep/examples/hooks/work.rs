@@ -1,8 +1,6 @@
 //! The operators this plugin runs: partitions for `Mul` and `GlobalMaxPool`, kernels for `Pow` and `Shape`.
-use ort_ep::{
-    ElementType, Error, Kernel, KernelDef, MemoryDevice, Partition, Result,
-    view::{KernelContext, Tensor},
-};
+use ort_ep::view::{KernelContext, Tensor};
+use ort_ep::{ElementType, Error, Kernel, KernelDef, MemoryDevice, Partition, Result};
 
 use crate::control::{Gone, note};
 

@@ -1,19 +1,16 @@
 //! [`OrtAllocator`](sys::OrtAllocator) over [`Allocator`].
-use std::{
-    collections::HashMap,
-    ffi::c_void,
-    ptr::{self, NonNull},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ort_ep_sys as sys;
 
-use super::{guard::Border, life::LifeToken};
-use crate::{
-    Error, MemoryDevice, Result,
-    allocator::{Allocator, Block},
-    view::{OwnedKeyValues, RawStream, mark_host_readable, unmark_host_readable},
-};
+use super::guard::Border;
+use super::life::LifeToken;
+use crate::allocator::{Allocator, Block};
+use crate::view::{OwnedKeyValues, RawStream, mark_host_readable, unmark_host_readable};
+use crate::{Error, MemoryDevice, Result};
 
 /// An allocator to hand to ONNX Runtime.
 pub struct AllocatorHandle(Box<dyn FnOnce(ServedMemory) -> *mut sys::OrtAllocator + Send>);

@@ -3,11 +3,10 @@ use std::ffi::{CStr, CString, c_void};
 
 use ort_ep_sys as sys;
 
-use super::{guard::Border, runtime::c_string};
-use crate::{
-    EpContextNode, Error, Partition, Result, Runtime,
-    view::{KernelContext, Node, ValueInfo},
-};
+use super::guard::Border;
+use super::runtime::c_string;
+use crate::view::{KernelContext, Node, ValueInfo};
+use crate::{EpContextNode, Error, Partition, Result, Runtime};
 
 #[repr(C)]
 struct ComputeBox {

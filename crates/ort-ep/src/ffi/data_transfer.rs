@@ -3,11 +3,11 @@ use std::slice;
 
 use ort_ep_sys as sys;
 
-use super::{guard::Border, life::LifeToken, stream::native_handle};
-use crate::{
-    DataTransfer, Error, MemoryDevice, TensorCopy,
-    view::{Tensor, TensorMut},
-};
+use super::guard::Border;
+use super::life::LifeToken;
+use super::stream::native_handle;
+use crate::view::{Tensor, TensorMut};
+use crate::{DataTransfer, Error, MemoryDevice, TensorCopy};
 
 #[repr(C)]
 struct DataTransferBox {

@@ -2,11 +2,9 @@
 //!
 //! The loader maps what the headers describe without checking the file's size. A library truncated by an interrupted
 //! copy or a full disk then crashes with a bus error at the first access to a missing page.
-use std::{
-    fs::File,
-    io::{self, Read},
-    path::Path,
-};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 
 /// Size of a 64-bit ELF header, and of one program header.
 const HEADER_BYTES: usize = 64;

@@ -3,14 +3,12 @@ use std::ffi::{CStr, c_char};
 
 use ort_ep_sys as sys;
 
-use super::{
-    factory::{factory_into_raw, release},
-    foreign::PluginHost,
-    guard::{Border, guard},
-    log_sink::LogVariable,
-    logging::{self, LoggerHandle},
-    runtime::{c_string, new_status},
-};
+use super::factory::{factory_into_raw, release};
+use super::foreign::PluginHost;
+use super::guard::{Border, guard};
+use super::log_sink::LogVariable;
+use super::logging::{self, LoggerHandle};
+use super::runtime::{c_string, new_status};
 use crate::{Error, Factory, Registration, Result, Runtime};
 
 /// The arguments of `CreateEpFactories`.

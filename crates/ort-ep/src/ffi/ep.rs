@@ -1,28 +1,22 @@
 //! [`OrtEp`](sys::OrtEp) over [`Ep`].
-use std::{
-    ffi::{CStr, CString, c_char, c_int},
-    marker::PhantomData,
-    ptr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ort_ep_sys as sys;
 
-use super::{
-    allocator::ServedMemory,
-    compute::{context_node, partition_into_raw, release_partition},
-    factory::FactoryState,
-    guard::Border,
-    kernel::KernelRegistry,
-    life::LifeToken,
-    profiler::profiler_into_raw,
-    runtime::{c_string, text},
-    stream::stream_into_raw,
-};
-use crate::{
-    Ep, Error, FusedPartition, Layout, MemoryDevice, Result, Runtime, Weightless,
-    view::{Graph, Node, RunOptions},
-};
+use super::allocator::ServedMemory;
+use super::compute::{context_node, partition_into_raw, release_partition};
+use super::factory::FactoryState;
+use super::guard::Border;
+use super::kernel::KernelRegistry;
+use super::life::LifeToken;
+use super::profiler::profiler_into_raw;
+use super::runtime::{c_string, text};
+use super::stream::stream_into_raw;
+use crate::view::{Graph, Node, RunOptions};
+use crate::{Ep, Error, FusedPartition, Layout, MemoryDevice, Result, Runtime, Weightless};
 
 /// Collects the claims of an execution provider.
 pub struct Claims<'a> {

@@ -1,34 +1,28 @@
 //! [`OrtEpFactory`](sys::OrtEpFactory) over [`Factory`].
-use std::{
-    collections::HashMap,
-    ffi::{CString, c_char},
-    ptr, slice,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::collections::HashMap;
+use std::ffi::{CString, c_char};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{ptr, slice};
 
 use ort_ep_sys as sys;
 
-use super::{
-    allocator::{ServedMemory, release_allocator},
-    data_transfer::data_transfer_into_raw,
-    ep::{ep_into_raw, release_ep},
-    foreign::{CustomOpDomain, ForeignAllocator},
-    forward::forward_into_raw,
-    guard::{Border, guard},
-    kernel::{KernelRegistry, copy_kernels},
-    life::{Life, pin_this_library},
-    memory_info::MemoryInfo,
-    offer::{EpDevices, NewHardwareDevice},
-    runtime::{c_string, text},
-    stream::stream_into_raw,
-};
+use super::allocator::{ServedMemory, release_allocator};
+use super::data_transfer::data_transfer_into_raw;
+use super::ep::{ep_into_raw, release_ep};
+use super::foreign::{CustomOpDomain, ForeignAllocator};
+use super::forward::forward_into_raw;
+use super::guard::{Border, guard};
+use super::kernel::{KernelRegistry, copy_kernels};
+use super::life::{Life, pin_this_library};
+use super::memory_info::MemoryInfo;
+use super::offer::{EpDevices, NewHardwareDevice};
+use super::runtime::{c_string, text};
+use super::stream::stream_into_raw;
+use crate::view::{HardwareDevice, KeyValues, OwnedKeyValues, SessionOptions};
 use crate::{
     AllocatorHandle, Environment, EpRequest, Error, Factory, IncompatibilityReason, MemoryDevice, ModelCompatibility,
     NewEp, Result, Runtime, SelectedDevice,
-    view::{HardwareDevice, KeyValues, OwnedKeyValues, SessionOptions},
 };
 
 /// What must outlive everything the factory hands out, even if ONNX Runtime releases the factory first.

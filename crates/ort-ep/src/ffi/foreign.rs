@@ -1,23 +1,17 @@
 //! Other plugins that this one loads.
-use std::{
-    collections::BTreeMap,
-    ffi::{CString, OsStr, c_char},
-    ptr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, c_char};
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use libloading::Library;
 use ort_ep_sys as sys;
 
-use super::{
-    elf::missing_bytes,
-    life::{LifeToken, this_library},
-    runtime::c_string,
-};
-use crate::{
-    EpRequest, Error, ModelCompatibility, Result, Runtime,
-    view::{HardwareDevice, KeyValues},
-};
+use super::elf::missing_bytes;
+use super::life::{LifeToken, this_library};
+use super::runtime::c_string;
+use crate::view::{HardwareDevice, KeyValues};
+use crate::{EpRequest, Error, ModelCompatibility, Result, Runtime};
 
 type CreateFn = unsafe extern "C" fn(
     *const c_char,

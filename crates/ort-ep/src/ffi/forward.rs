@@ -2,23 +2,19 @@
 //!
 //! Which slots exist is decided once, when the table is created: by the runtime's version, ours, and the version stamp
 //! of the backend's own table. Slots that only forward do nothing else, so a call costs one jump.
-use std::{
-    ffi::{CStr, CString, c_char, c_int},
-    ptr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ort_ep_sys as sys;
 
-use super::{
-    ep::EpHeader,
-    factory::FactoryState,
-    foreign::{ForeignAllocator, ForeignEp},
-    guard::Border,
-    kernel::KernelRegistry,
-    life::LifeToken,
-    runtime::{c_string, text},
-};
+use super::ep::EpHeader;
+use super::factory::FactoryState;
+use super::foreign::{ForeignAllocator, ForeignEp};
+use super::guard::Border;
+use super::kernel::KernelRegistry;
+use super::life::LifeToken;
+use super::runtime::{c_string, text};
 use crate::{BackendMemory, Ep, Error, Forwarded};
 
 #[repr(C)]

@@ -1,12 +1,11 @@
 //! Panics must not unwind into ONNX Runtime.
-use std::{
-    any::Any,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ort_ep_sys as sys;
 
-use crate::{Error, Result, Runtime, ffi::logging::LoggerHandle};
+use crate::ffi::logging::LoggerHandle;
+use crate::{Error, Result, Runtime};
 
 /// What every slot needs from the object it is called on.
 #[derive(Clone, Copy)]

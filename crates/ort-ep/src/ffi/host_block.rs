@@ -1,10 +1,9 @@
 //! Ordinary memory as a block.
-use std::{
-    alloc::{Layout, alloc_zeroed, dealloc},
-    ptr::NonNull,
-};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
 
-use crate::{Error, Result, allocator::Block};
+use crate::allocator::Block;
+use crate::{Error, Result};
 
 const ALIGNMENT: usize = 256;
 

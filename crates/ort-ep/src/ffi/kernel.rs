@@ -1,18 +1,15 @@
 //! The kernel registry: the plugin's kernels, and the two copy kernels every device needs.
-use std::{
-    ffi::{c_int, c_void},
-    ptr,
-    sync::Arc,
-};
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
 
 use ort_ep_sys as sys;
 
-use super::{guard::Border, runtime::c_string};
-use crate::{
-    DataTransfer, ElementType, Error, Kernel, KernelDef, Result, Runtime, TensorCopy,
-    kernel::KernelCreator,
-    view::{KernelContext, KernelInfo},
-};
+use super::guard::Border;
+use super::runtime::c_string;
+use crate::kernel::KernelCreator;
+use crate::view::{KernelContext, KernelInfo};
+use crate::{DataTransfer, ElementType, Error, Kernel, KernelDef, Result, Runtime, TensorCopy};
 
 /// A kernel registry of the runtime, and the states its kernels are created from.
 pub(super) struct KernelRegistry {

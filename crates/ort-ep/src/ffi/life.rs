@@ -1,11 +1,7 @@
 //! Counts the objects that are still alive when ONNX Runtime releases the factory.
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Counts the objects a factory has handed out.
 #[derive(Clone, Default)]

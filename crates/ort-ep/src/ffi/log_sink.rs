@@ -1,13 +1,10 @@
 //! The destination of events that the log variable enables: stderr or a file. Each line starts with a timestamp.
-use std::{
-    env,
-    ffi::OsString,
-    fmt,
-    fs::{File, OpenOptions},
-    io::{self, Write},
-    sync::{Mutex, PoisonError},
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{env, fmt};
 
 use log::{Level, LevelFilter, Record};
 

@@ -5,19 +5,16 @@
 //! while no subscriber is set. The logger is a static on purpose: a subscriber would leak heap memory each time the
 //! library is unloaded. Each call from ONNX Runtime sets the logger of its thread; events from other threads go to the
 //! newest factory's logger.
-use std::{
-    cell::Cell,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicI32, Ordering},
-    },
-};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use ort_ep_sys as sys;
 
 use super::log_sink::{self, LogSettings, LogVariable};
-use crate::{Runtime, ffi::runtime::c_string};
+use crate::Runtime;
+use crate::ffi::runtime::c_string;
 
 /// A logger of the runtime and the lowest severity it shows.
 #[derive(Clone, Copy)]

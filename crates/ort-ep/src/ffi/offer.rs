@@ -1,13 +1,14 @@
 //! Turns offered devices into ONNX Runtime's objects.
-use std::{
-    ptr,
-    sync::{Arc, PoisonError},
-};
+use std::ptr;
+use std::sync::{Arc, PoisonError};
 
 use ort_ep_sys as sys;
 
-use super::{factory::FactoryState, memory_info::MemoryInfo, runtime::c_string};
-use crate::{DeviceOffer, NewHardware, OfferedHardware, OfferedMemory, Result, Runtime, view::OwnedKeyValues};
+use super::factory::FactoryState;
+use super::memory_info::MemoryInfo;
+use super::runtime::c_string;
+use crate::view::OwnedKeyValues;
+use crate::{DeviceOffer, NewHardware, OfferedHardware, OfferedMemory, Result, Runtime};
 
 /// Hardware we created: ONNX Runtime keeps its address, so the factory owns it.
 pub(super) struct NewHardwareDevice {

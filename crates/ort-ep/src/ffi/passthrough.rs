@@ -1,15 +1,16 @@
 //! A library that takes the place of another plugin.
-use std::{
-    env::consts::{DLL_PREFIX, DLL_SUFFIX},
-    ffi::OsString,
-    path::PathBuf,
-    ptr,
-    sync::{Mutex, PoisonError},
-};
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 use ort_ep_sys as sys;
 
-use super::{entry::CreateFactoriesArgs, foreign::Entries, guard::guard, life::this_library};
+use super::entry::CreateFactoriesArgs;
+use super::foreign::Entries;
+use super::guard::guard;
+use super::life::this_library;
 use crate::{Error, Result, Runtime};
 
 /// The state behind [`passthrough!`](crate::passthrough). It loads an external plugin with the first factory, hands out

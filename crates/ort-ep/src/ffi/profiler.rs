@@ -1,12 +1,13 @@
 //! [`OrtEpProfilerImpl`](sys::OrtEpProfilerImpl) over [`Profiler`] (API 25 and newer).
-use std::{borrow::Cow, ffi::CString, marker::PhantomData, ptr};
+use std::borrow::Cow;
+use std::ffi::CString;
+use std::marker::PhantomData;
+use std::ptr;
 
 use ort_ep_sys as sys;
 
-use super::{
-    guard::Border,
-    runtime::{c_string, text},
-};
+use super::guard::Border;
+use super::runtime::{c_string, text};
 use crate::{Error, EventCategory, Profiler, ProfilingEvent, Result, Runtime};
 
 /// One of ONNX Runtime's own events.

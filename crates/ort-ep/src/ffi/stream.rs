@@ -1,10 +1,15 @@
 //! Streams and notifications.
-use std::{any::Any, ffi::c_void, marker::PhantomData, ptr};
+use std::any::Any;
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ptr;
 
 use ort_ep_sys as sys;
 
-use super::{guard::Border, life::LifeToken};
-use crate::{Notification, Result, Runtime, Stream, view::RawStream};
+use super::guard::Border;
+use super::life::LifeToken;
+use crate::view::RawStream;
+use crate::{Notification, Result, Runtime, Stream};
 
 /// A stream of ONNX Runtime: ours, or another execution provider's.
 #[derive(Clone, Copy)]

@@ -3,7 +3,8 @@ use std::{fmt, ptr};
 
 use ort_ep_sys as sys;
 
-use super::{read::utf8, tensor::OwnedTensor};
+use super::read::utf8;
+use super::tensor::OwnedTensor;
 use crate::{Error, Result};
 
 /// The type of an attribute.

@@ -1,21 +1,18 @@
 //! Graphs of the runtime.
-use std::{
-    collections::BTreeMap,
-    ffi::{c_char, c_void},
-    marker::PhantomData,
-    path::PathBuf,
-    ptr,
-};
+use std::collections::BTreeMap;
+use std::ffi::{c_char, c_void};
+use std::marker::PhantomData;
+use std::path::PathBuf;
+use std::ptr;
 
 use ort_ep_sys as sys;
 
-use super::{
-    node::Node,
-    os_path,
-    read::{self, non_null, utf8},
-    value_info::ValueInfo,
-};
-use crate::{Error, Result, Runtime, ffi::runtime::text};
+use super::node::Node;
+use super::os_path;
+use super::read::{self, non_null, utf8};
+use super::value_info::ValueInfo;
+use crate::ffi::runtime::text;
+use crate::{Error, Result, Runtime};
 
 view! {
     /// A model's graph, the graph inside a control-flow node, or the part of one that is to be compiled.

@@ -1,14 +1,13 @@
 //! A session of our own on ONNX Runtime's CPU provider, for work that the device turns out not to support.
-use std::{
-    ffi::{CString, c_void},
-    path::Path,
-    ptr,
-};
+use std::ffi::{CString, c_void};
+use std::path::Path;
+use std::ptr;
 
 use ort_ep_sys as sys;
 
 use super::tensor::OwnedTensor;
-use crate::{ElementType, Error, Result, Runtime, ffi::runtime::c_string};
+use crate::ffi::runtime::c_string;
+use crate::{ElementType, Error, Result, Runtime};
 
 /// A tensor in host memory.
 #[derive(Clone, Copy, Debug)]

@@ -1,16 +1,18 @@
 //! The inputs and outputs of a running kernel.
-use std::{ffi::c_void, marker::PhantomData, ops::Range, ptr, ptr::NonNull};
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr;
+use std::ptr::NonNull;
 
 use ort_ep_sys as sys;
 
-use super::{
-    loans::{Loans, ReadRanges},
-    logger::Logger,
-    read::non_null,
-    readable,
-    tensor::Tensor,
-    tensor_mut::TensorMut,
-};
+use super::loans::{Loans, ReadRanges};
+use super::logger::Logger;
+use super::read::non_null;
+use super::readable;
+use super::tensor::Tensor;
+use super::tensor_mut::TensorMut;
 use crate::{Error, Result, Runtime};
 
 /// A stream handle of the driver, as the execution provider's own stream returned it.

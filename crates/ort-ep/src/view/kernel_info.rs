@@ -1,20 +1,17 @@
 //! The node that a registered kernel is created for.
-use std::{
-    collections::BTreeMap,
-    ffi::{CStr, c_char},
-    ptr,
-};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char};
+use std::ptr;
 
 use ort_ep_sys as sys;
 
-use super::{
-    key_values::OwnedKeyValues,
-    logger::Logger,
-    read::{self, non_null},
-    tensor::Tensor,
-    value_type::ValueType,
-};
-use crate::{Result, ffi::runtime::c_string};
+use super::key_values::OwnedKeyValues;
+use super::logger::Logger;
+use super::read::{self, non_null};
+use super::tensor::Tensor;
+use super::value_type::ValueType;
+use crate::Result;
+use crate::ffi::runtime::c_string;
 
 view! {
     /// The node that a registered kernel is created for.

@@ -1,12 +1,14 @@
 //! Key-value pairs: metadata, options, configuration.
-use std::{borrow::Cow, collections::BTreeMap, ffi::c_char, marker::PhantomData, ptr};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ffi::c_char;
+use std::marker::PhantomData;
+use std::ptr;
 
 use ort_ep_sys as sys;
 
-use crate::{
-    Error, Result, Runtime,
-    ffi::runtime::{c_string, text},
-};
+use crate::ffi::runtime::{c_string, text};
+use crate::{Error, Result, Runtime};
 
 /// Borrowed pairs; empty if the runtime passed null.
 #[derive(Clone, Copy, Debug)]

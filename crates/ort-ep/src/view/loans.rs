@@ -2,10 +2,8 @@
 //!
 //! A caller may bind one buffer as an input and as an output, or as two outputs, and requesting one output twice
 //! returns the same value. None of this may lead to two Rust slices over the same bytes.
-use std::{
-    cell::{OnceCell, RefCell},
-    ops::Range,
-};
+use std::cell::{OnceCell, RefCell};
+use std::ops::Range;
 
 use crate::{Error, Result};
 

@@ -4,7 +4,8 @@ use std::ffi::c_int;
 use ort_ep_sys as sys;
 
 use super::os_path;
-use crate::{Result, ffi::runtime::c_string};
+use crate::Result;
+use crate::ffi::runtime::c_string;
 
 /// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

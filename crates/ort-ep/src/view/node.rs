@@ -3,14 +3,13 @@ use std::ptr;
 
 use ort_ep_sys as sys;
 
-use super::{
-    attribute::{Attribute, AttributeKind, AttributeValue},
-    graph::Graph,
-    read::{self, non_null, utf8},
-    tensor::OwnedTensor,
-    value_info::ValueInfo,
-};
-use crate::{Error, ErrorCode, Result, ffi::runtime::c_string};
+use super::attribute::{Attribute, AttributeKind, AttributeValue};
+use super::graph::Graph;
+use super::read::{self, non_null, utf8};
+use super::tensor::OwnedTensor;
+use super::value_info::ValueInfo;
+use crate::ffi::runtime::c_string;
+use crate::{Error, ErrorCode, Result};
 
 view! {
     /// One node of a graph.

@@ -1,10 +1,8 @@
 //! Runs work on the session's threads.
-use std::{
-    any::Any,
-    ffi::c_void,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Mutex, PoisonError},
-};
+use std::any::Any;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 
 use super::kernel_context::KernelContext;
 use crate::{Error, Result};

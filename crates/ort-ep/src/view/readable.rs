@@ -2,13 +2,9 @@
 //!
 //! ONNX Runtime treats the memory of a host device like that of any GPU. The allocator that created it declares here
 //! that it is RAM, and only then may a tensor in it be read through its address.
-use std::{
-    collections::HashMap,
-    sync::{
-        LazyLock, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::MemoryDevice;
 

@@ -1,5 +1,7 @@
 //! Scratch memory for one call.
-use std::{ffi::c_void, marker::PhantomData, ptr};
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ptr;
 
 use ort_ep_sys as sys;
 

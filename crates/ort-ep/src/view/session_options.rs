@@ -1,10 +1,14 @@
 //! The options of a session.
-use std::{collections::BTreeMap, ffi::c_char, ptr};
+use std::collections::BTreeMap;
+use std::ffi::c_char;
+use std::ptr;
 
 use ort_ep_sys as sys;
 
-use super::{key_values::OwnedKeyValues, read};
-use crate::{Result, Runtime, ffi::runtime::c_string};
+use super::key_values::OwnedKeyValues;
+use super::read;
+use crate::ffi::runtime::c_string;
+use crate::{Result, Runtime};
 
 view! {
     /// The options of a session that is being created.

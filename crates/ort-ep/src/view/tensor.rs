@@ -1,9 +1,11 @@
 //! Read-only tensors.
-use std::{ffi::c_void, ptr};
+use std::ffi::c_void;
+use std::ptr;
 
 use ort_ep_sys as sys;
 
-use super::{element::Element, readable};
+use super::element::Element;
+use super::readable;
 use crate::{ElementType, Error, MemoryDevice, Result, Runtime};
 
 view! {

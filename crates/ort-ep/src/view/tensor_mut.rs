@@ -1,13 +1,13 @@
 //! Writable tensors.
-use std::{ffi::c_void, marker::PhantomData, ptr};
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ptr;
 
 use ort_ep_sys as sys;
 
-use super::{
-    element::Element,
-    loans::Loan,
-    tensor::{Tensor, check_aligned},
-};
+use super::element::Element;
+use super::loans::Loan;
+use super::tensor::{Tensor, check_aligned};
 use crate::{ElementType, MemoryDevice, Result, Runtime};
 
 /// A writable tensor of the runtime: an output, or the target of a copy.

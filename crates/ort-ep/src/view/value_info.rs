@@ -3,13 +3,11 @@ use std::ptr;
 
 use ort_ep_sys as sys;
 
-use super::{
-    external_data::ExternalData,
-    node::Node,
-    read::{self, non_null, utf8},
-    tensor::Tensor,
-    value_type::ValueType,
-};
+use super::external_data::ExternalData;
+use super::node::Node;
+use super::read::{self, non_null, utf8};
+use super::tensor::Tensor;
+use super::value_type::ValueType;
 use crate::{Result, Runtime};
 
 view! {

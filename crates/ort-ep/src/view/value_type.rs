@@ -3,7 +3,8 @@ use std::ptr;
 
 use ort_ep_sys as sys;
 
-use crate::{ElementType, Result, Runtime, ffi::runtime::text};
+use crate::ffi::runtime::text;
+use crate::{ElementType, Result, Runtime};
 
 /// The length of one axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

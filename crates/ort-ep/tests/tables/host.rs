@@ -1,10 +1,8 @@
 //! The host side of the FFI boundary: real runtimes, and the plugin's tables without a session.
-use std::{
-    ffi::{CStr, CString, c_char},
-    path::{Path, PathBuf},
-    ptr,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
-};
+use std::ffi::{CStr, CString, c_char};
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libloading::Library;
 use ort_ep::sys;

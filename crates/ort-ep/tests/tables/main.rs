@@ -4,14 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "everything here is part of a test")]
 mod host;
 
-use std::{
-    collections::HashSet,
-    ffi::{CStr, c_char, c_void},
-    ptr, slice, thread,
-};
+use std::collections::HashSet;
+use std::ffi::{CStr, c_char, c_void};
+use std::{ptr, slice, thread};
+
+use ort_ep::sys;
 
 use host::{Factory, Runtime, host};
-use ort_ep::sys;
 
 /// Calls a slot of one of the plugin's tables with the table itself as the first argument.
 ///

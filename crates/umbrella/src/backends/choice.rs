@@ -2,17 +2,15 @@
 use std::sync::Arc;
 
 use options::Options;
-use ort_ep::{
-    BackendMemory, EpRequest, Error, ForeignEp, ForeignFactory, Result, SelectedDevice,
-    view::{OwnedKeyValues, OwnedSessionOptions},
-};
+use ort_ep::view::{OwnedKeyValues, OwnedSessionOptions};
+use ort_ep::{BackendMemory, EpRequest, Error, ForeignEp, ForeignFactory, Result, SelectedDevice};
 
-use super::{Backends, compatibility, last, memory, relay::relayed, turn::Turn};
-use crate::{
-    context::DeviceContext,
-    routing::{BackendName, Candidate},
-    session_route::{SessionRoute, session_route},
-};
+use super::relay::relayed;
+use super::turn::Turn;
+use super::{Backends, compatibility, last, memory};
+use crate::context::DeviceContext;
+use crate::routing::{BackendName, Candidate};
+use crate::session_route::{SessionRoute, session_route};
 
 /// A session that needs a backend.
 pub(crate) struct Session<'s> {

@@ -1,6 +1,7 @@
 //! Which backend the calling thread's last session went to. ONNX Runtime has no way to ask a session, and a program that
 //! feeds sequences must know whether every new shape is compiled for minutes.
-use std::{cell::Cell, ffi::CStr};
+use std::cell::Cell;
+use std::ffi::CStr;
 
 use crate::routing::BackendName;
 

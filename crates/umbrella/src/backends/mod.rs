@@ -10,17 +10,13 @@ mod relay;
 pub(crate) mod search;
 mod turn;
 
-use std::{
-    collections::BTreeMap,
-    env,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeMap;
+use std::env;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(crate) use choice::{Chosen, Session};
-use ort_ep::{
-    BackendMemory, CustomOpDomain, Error, ForeignFactory, Mapping, ModelCompatibility, PluginHost, Result,
-    view::HardwareDevice,
-};
+use ort_ep::view::HardwareDevice;
+use ort_ep::{BackendMemory, CustomOpDomain, Error, ForeignFactory, Mapping, ModelCompatibility, PluginHost, Result};
 
 use self::compatibility::Info;
 use crate::routing::BackendName;

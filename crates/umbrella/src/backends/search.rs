@@ -1,10 +1,8 @@
 //! Where to look for a backend's library.
-use std::{
-    env,
-    env::consts::{DLL_PREFIX, DLL_SUFFIX},
-    ffi::OsString,
-    path::PathBuf,
-};
+use std::env;
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
+use std::ffi::OsString;
+use std::path::PathBuf;
 
 use crate::routing::BackendName;
 

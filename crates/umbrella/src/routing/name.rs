@@ -1,6 +1,8 @@
 //! The names of the backends.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
 
 use thiserror::Error;
 

@@ -1,11 +1,13 @@
 //! The user's own rows, in the text file named by `routing_table`.
 
-use std::{fmt, path::Path};
+use std::fmt;
+use std::path::Path;
 
 use thiserror::Error;
 
-use super::{BackendName, UnknownBackend};
 use options::Hint;
+
+use super::{BackendName, UnknownBackend};
 
 /// The rows of a routing table, in file order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,15 +2,15 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 mod guarded;
 
-use std::{
-    cell::Cell,
-    ffi::c_void,
-    path::PathBuf,
-    sync::{LazyLock, Mutex},
-};
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::path::PathBuf;
+use std::sync::{LazyLock, Mutex};
 
-use graph::{DType, Prim, Scalar, Step, Tensor, View, prim::BufferId, shape};
-use kernels::{Arch, Compiler, HostLaunch, Kernel, Pointer, sim::Simulator};
+use graph::prim::BufferId;
+use graph::{DType, Prim, Scalar, Step, Tensor, View, shape};
+use kernels::sim::Simulator;
+use kernels::{Arch, Compiler, HostLaunch, Kernel, Pointer};
 use libloading::Library;
 
 use guarded::Guarded;
