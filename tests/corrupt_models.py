@@ -8,7 +8,7 @@ forges external data and saved partitions. Cases run in child processes with lim
 hangs is run again without the plugin: if that ends the same way, ONNX Runtime is to blame. A bad case is kept in
 target/corrupt-models/.
   sentence  fails with a meaningful error message
-  runs      gives the CPU provider's result, or runs where the CPU provider can't
+  runs      gives the CPU provider's result, or runs where the CPU provider cannot
   differs   gives other results, or only the plugin rejects it: the CPU provider reads out of bounds (an axis of 65 for
             three dimensions) and is not a reference; listed with --verbose
   theirs    ONNX Runtime crashes or hangs without the plugin too

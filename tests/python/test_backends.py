@@ -34,9 +34,9 @@ BROKEN = {
     "error": ["CreateEpFactories was told to fail"],
     "zero": ["CreateEpFactories", "returned no factory"],
     "null_factory": ["CreateEpFactories", "returned no factory"],
-    "no_create_ep": ["can't create or can't release"],
-    "no_release_ep": ["can't create or can't release"],
-    "factory_stamp=21": ["can't create or can't release"],
+    "no_create_ep": ["cannot create or cannot release"],
+    "no_release_ep": ["cannot create or cannot release"],
+    "factory_stamp=21": ["cannot create or cannot release"],
     "ep_error": ["CreateEp was told to fail"],
     "null_ep": ["returned no execution provider"],
     "no_capability": ["has no GetCapability"],
@@ -79,7 +79,7 @@ def at_infos(settings):
     "mode, words",
     [
         ("null_allocator", ["returned no allocator"]),
-        ("no_release_allocator", ["creates allocators, but can't release them"]),
+        ("no_release_allocator", ["creates allocators, but cannot release them"]),
         ("registry_error", ["GetKernelRegistry was told to fail"]),
     ],
 )

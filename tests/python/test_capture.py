@@ -245,7 +245,7 @@ def test_copies_on_another_thread_do_not_disturb_captures():
 
 def test_a_released_capture_makes_room_for_other_buffers():
     if not hasattr(ort.InferenceSession, "release_captured_graph"):
-        pytest.skip("this ONNX Runtime can't release a capture from Python")
+        pytest.skip("this ONNX Runtime cannot release a capture from Python")
     with registered() as found:
         capturing = Capturing(found)
         for rows in (4, 9):

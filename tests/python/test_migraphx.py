@@ -594,7 +594,7 @@ def test_padding_on_the_gpu_target():
 
 @on_the_stand_in
 def test_every_failing_call_gives_an_error_or_the_right_result(monkeypatch):
-    """Each call of the library fails in turn. The session then can't be created, runs elsewhere, or reports an
+    """Each call of the library fails in turn. The session then cannot be created, runs elsewhere, or reports an
     error."""
     import ctypes
 

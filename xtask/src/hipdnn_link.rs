@@ -27,7 +27,7 @@ const LIBRARY: &str = "libhipdnn_backend.so";
 /// Builds, inspects and runs the programs, with our CPU library under hipDNN's name.
 ///
 /// # Errors
-/// When a program can't be built or run, needs a library that it should not, or computes a different result.
+/// When a program cannot be built or run, needs a library that it should not, or computes a different result.
 pub fn run(context: &Context<'_>) -> Result<Outcome> {
     if !cfg!(target_os = "linux") {
         return Ok(Outcome::Skipped("this step reads ELF files".into()));

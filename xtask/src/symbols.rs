@@ -74,7 +74,7 @@ pub fn run(stage: &Stage) -> Result<()> {
 /// Reads the interface of a file.
 ///
 /// # Errors
-/// When the file can't be read, or is not a 64-bit ELF file.
+/// When the file cannot be read, or is not a 64-bit ELF file.
 pub fn read(path: &Path) -> Result<Interface> {
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     interface(&bytes).with_context(|| format!("cannot parse {}", path.display()))

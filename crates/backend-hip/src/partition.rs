@@ -65,7 +65,7 @@ impl DevicePartition {
                 let named = inputs.find(|(at, _)| self.compiled.needs_value(*at)).map(|(_, id)| &graph.value(*id).name);
                 let name = named.map_or("", String::as_str);
                 Err(Error::invalid_argument(format!(
-                    "the run can't be captured: the values of input {name:?} determine shapes, and a replay does not read them\n  help: make {name:?} a constant of the model, or unset ep.hip.graph_capture"
+                    "the run cannot be captured: the values of input {name:?} determine shapes, and a replay does not read them\n  help: make {name:?} a constant of the model, or unset ep.hip.graph_capture"
                 )))
             }
         }

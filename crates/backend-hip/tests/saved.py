@@ -144,7 +144,7 @@ def other_format(blob):
 
 
 def wrong_blobs_are_refused():
-    refused(with_blob(flip), "can't be used: it is damaged", "help: copy it again")
+    refused(with_blob(flip), "cannot be used: it is damaged", "help: copy it again")
     refused(with_blob(lambda blob: blob[:-100]), "it is damaged")
     refused(with_blob(lambda blob: blob[:10]), "it is malformed at byte 8")
     refused(with_blob(lambda blob: b""), "not a partition of the hip backend")
@@ -174,7 +174,7 @@ def wrong_types_are_refused():
     (half,) = [output for output in model.graph.output if output.name == "half"]
     model.graph.output.remove(half)
     onnx.save(model, changed)
-    expect_error(lambda: session(changed), "can't be used: it has")
+    expect_error(lambda: session(changed), "cannot be used: it has")
 
 
 def wrong_files_are_refused():

@@ -23,7 +23,7 @@ pub(crate) const FILE_EXTENSION: &str = "mxr";
 /// Creates the node that represents a partition in the compiled model. Writes the partition's file, if it has one.
 ///
 /// # Errors
-/// The file has no path, or MIGraphX can't save the program.
+/// The file has no path, or MIGraphX cannot save the program.
 pub(crate) fn node(
     save: &Save,
     program: &Program,

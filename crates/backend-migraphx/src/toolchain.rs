@@ -60,7 +60,7 @@ impl Toolchain {
     /// Returns the program of a model for the given input shapes, from the cache or compiled now.
     ///
     /// # Errors
-    /// MIGraphX can't compile it.
+    /// MIGraphX cannot compile it.
     pub fn program(&self, model: &Model, shapes: &[Vec<usize>]) -> Result<Program, MgxError> {
         let shapes: Vec<_> = model.inputs.iter().map(|input| input.name.clone()).zip(shapes.iter().cloned()).collect();
         let job = Job { toolchain: self, model, shapes: &shapes };

@@ -92,7 +92,7 @@ impl Capture {
     /// Ends the recording and makes it ready to replay.
     ///
     /// # Errors
-    /// The driver's status: the stream was asked for something that can't be recorded.
+    /// The driver's status: the stream was asked for something that cannot be recorded.
     pub fn end(mut self) -> Result<Captured, ExecError> {
         self.is_open = false;
         let recorded = std::mem::take(self.recorded.get_mut().unwrap_or_else(PoisonError::into_inner));

@@ -14,7 +14,7 @@ use crate::{Capture, ExecError, Ledger};
 ///
 /// # Contract
 /// The planner has checked types, ranks and extents; a device does not check them again. It runs every primitive: a GPU
-/// runs those without a kernel on the host. It fails only for reasons that can't be known in advance: out of memory, a
+/// runs those without a kernel on the host. It fails only for reasons that cannot be known in advance: out of memory, a
 /// lost device, or data that breaks an operator's rules.
 pub trait Device: Send + Sync {
     /// The name used in messages: `host`, `gfx1100`.

@@ -34,7 +34,7 @@ pub enum ExecError {
         /// The driver's error.
         source: Box<hip::HipError>,
     },
-    /// A step runs on the host, so it can't be recorded.
+    /// A step runs on the host, so it cannot be recorded.
     #[error("{node}: it runs on the host and cannot be captured\n  help: unset ep.hip.graph_capture for this model")]
     NotRecordable {
         /// The operator and name of the node that the step came from.
@@ -56,7 +56,7 @@ pub enum ExecError {
         /// How many the partition has.
         wanted: usize,
     },
-    /// The device stopped working and can't be used any more.
+    /// The device stopped working and cannot be used any more.
     #[error(
         "{device} stopped working, at {node} or before it: {source}\n  help: restart the process, which cannot use the device any more; if it happens again, set ep.hip.replay=off and AMD_SERIALIZE_KERNEL=3 (on the CUDA twin CUDA_LAUNCH_BLOCKING=1), which identify the first failing kernel, and check the system log (dmesg)"
     )]

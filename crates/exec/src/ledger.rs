@@ -80,7 +80,7 @@ impl Ledger {
         self.recount(&entries);
     }
 
-    /// Waits for work that has no other owner, collects its failure and removes it: it can't be queued again. If runs
+    /// Waits for work that has no other owner, collects its failure and removes it: it cannot be queued again. If runs
     /// are never waited for, it would stay here forever.
     fn without_left<'a>(&'a self, mut entries: MutexGuard<'a, Entries>) -> MutexGuard<'a, Entries> {
         let left: Vec<_> = entries.watched.extract_if(.., |watched| Arc::strong_count(&watched.work) == 1).collect();

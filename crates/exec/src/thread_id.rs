@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A unique number for a thread.
 ///
 /// The standard library's thread id allocates heap memory for every thread that asks. On threads that it does not own,
-/// a library can't free that memory before it is unloaded.
+/// a library cannot free that memory before it is unloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadId(u64);
 

@@ -157,7 +157,7 @@ proptest! {
             case = case.attribute("count_include_pad", Attribute::Int(count_pad.into()));
         }
         let by = check(&case);
-        // A window that reaches beyond counted padding is the only thing that hipDNN can't express.
+        // A window that reaches beyond counted padding is the only thing that hipDNN cannot express.
         prop_assert!(by == [TAKEN] || (ceil && count_pad && !maximum), "{:?}", by);
     }
 
@@ -195,7 +195,7 @@ proptest! {
             .attribute("is_causal", Attribute::Int(causal.into()))
             .attribute("softcap", Attribute::Float(if softcap { 3.0 } else { 0.0 }));
         let by = check(&case);
-        // ONNX requires rows hidden by a mask to be zero; hipDNN's attention can't express that, nor a limit on scores.
+        // ONNX requires rows hidden by a mask to be zero; hipDNN's attention cannot express that, nor a limit on scores.
         let is_plain = !softcap && !masked;
         let attends = |by: &String| if is_plain { by == TAKEN } else { by.starts_with(TAKEN) && by != TAKEN };
         // A chain's softmax needs at least two keys.

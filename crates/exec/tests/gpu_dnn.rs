@@ -22,7 +22,7 @@ fn floats(shape: &[usize], seed: u64) -> Tensor {
     tensor(DType::F32, shape, &random(shape.iter().product(), seed))
 }
 
-/// Convolutions with everything fused into them (hipDNN can't run one of them), a pool, a norm and a product.
+/// Convolutions with everything fused into them (hipDNN cannot run one of them), a pool, a norm and a product.
 fn network() -> Graph {
     let mut build = Build::default();
     let x = build.input();

@@ -127,7 +127,7 @@ fn steps_that_fall_back_to_the_host_get_their_constant_back_once() {
     assert!(held() < before + SMALL);
     compiler.refuse("");
     for rows in [40, 70, 100] {
-        assert_eq!(Model::Plain.check(&program, rows), 1, "many rows have another one, which can't be compiled");
+        assert_eq!(Model::Plain.check(&program, rows), 1, "many rows have another one, which cannot be compiled");
         let more = held() - before;
         assert!((WEIGHT..WEIGHT + SMALL).contains(&more), "{more} bytes are held for steps on the host");
     }

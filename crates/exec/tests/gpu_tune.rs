@@ -118,6 +118,6 @@ fn engines_of_hipdnn_are_measured_beside_our_kernels() {
     fs::write(&file, text.replace(&format!("\t{}\t", with_engines.choice), "\thipdnn-0\t")).unwrap();
     let prepared = run(&session(folder.path(), TuneMode::Auto, offering()));
     assert!(matches!(prepared.run_by(0), RunBy::HipDnn { .. }));
-    // A session without hipDNN can't use that measurement.
+    // A session without hipDNN cannot use that measurement.
     assert_eq!(run(&session(folder.path(), TuneMode::Auto, GpuSettings::default())).tuned(0), None);
 }

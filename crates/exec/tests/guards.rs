@@ -239,7 +239,7 @@ fn check(shape: [usize; 3], choices: &[Choice]) {
     }
 }
 
-/// Gather reads the first of three channels, so the convolution can't store its result in place of the map's.
+/// Gather reads the first of three channels, so the convolution cannot store its result in place of the map's.
 #[test]
 fn a_part_of_a_product_is_not_stored_in_its_place() {
     check([1, 1, 1], &[(0, 0, 0, 0), (12, 0, 0, 57), (11, 0, 1, 4)]);

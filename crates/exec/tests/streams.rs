@@ -325,7 +325,7 @@ fn a_stream_runs_its_work_again_after_a_spoilt_or_abandoned_capture() {
         let capture = unsafe { Capture::begin(&driver, stream.raw()) }.unwrap();
         memory.run(product.prepare(4), Order::Record(&capture)).unwrap();
         if spoil {
-            // A stream that is being captured can't be synchronised.
+            // A stream that is being captured cannot be synchronised.
             assert!(stream.synchronize().is_err());
             assert!(matches!(capture.end(), Err(ExecError::Driver(_))));
         } else {

@@ -122,7 +122,7 @@ pub struct CachedAttention {
     pub alpha: f32,
     /// How full the cache was before the current rows, whose keys it already holds.
     pub filled: Filled,
-    /// Whether a row can't see the rows after it.
+    /// Whether a row cannot see the rows after it.
     pub causal: bool,
     /// The most keys a row sees, including its own.
     pub window: Option<usize>,

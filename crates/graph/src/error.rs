@@ -1,4 +1,4 @@
-//! Why a node is declined, and why a graph can't be planned.
+//! Why a node is declined, and why a graph cannot be planned.
 
 /// Why a node is left to other providers. Not an error: `explain` prints it, and the support table counts it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,7 +12,7 @@ impl Declined {
     }
 }
 
-/// Why a graph can't be planned for the given shapes: the model or its input is wrong.
+/// Why a graph cannot be planned for the given shapes: the model or its input is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 // Exhaustive: whoever adds a variant decides in `exec::ExecError::kind` who is at fault.
 pub enum LowerError {

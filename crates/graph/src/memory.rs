@@ -56,7 +56,7 @@ impl Counter {
 
 /// Other memory that holds the bytes of a constant.
 pub trait Store: Send + Sync {
-    /// Copies all of them into `bytes`. A store that can't do so leaves zeros and records the failure. Its creator
+    /// Copies all of them into `bytes`. A store that cannot do so leaves zeros and records the failure. Its creator
     /// checks for that before it uses any result computed from the bytes.
     fn fetch(&self, bytes: &mut [u8]);
 }

@@ -82,7 +82,7 @@ fn shapes_that_do_not_fit_are_an_error_that_names_the_node() {
     let sum = add(&mut graph, "Add", DType::F32, &[x, y], "sum");
     graph.set_outputs(vec![sum]);
     let error = Plan::new(&graph, &[input(&[2]), input(&[3])]).unwrap_err();
-    assert_eq!(error.to_string(), "Add \"sum\": shapes [2] and [3] can't be broadcast together");
+    assert_eq!(error.to_string(), "Add \"sum\": shapes [2] and [3] cannot be broadcast together");
 }
 
 #[test]

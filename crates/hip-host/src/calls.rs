@@ -24,7 +24,7 @@ impl Calls {
     /// Records the function that contains a closure.
     pub fn note<F>(&self) {
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A write error can't be reported from here.
+        // A write error cannot be reported from here.
         let _ = writeln!(file, "{}", function_of::<F>());
     }
 }

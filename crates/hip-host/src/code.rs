@@ -56,7 +56,7 @@ impl Module {
     /// Loads a code object.
     ///
     /// # Errors
-    /// 801 for code of another machine, 200 if it can't be loaded.
+    /// 801 for code of another machine, 200 if it cannot be loaded.
     ///
     /// # Safety
     /// `image` is readable as far as its headers say, and at least for the six bytes that identify it.

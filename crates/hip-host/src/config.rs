@@ -49,9 +49,9 @@ pub enum Feature {
     GraphLaunch,
     /// Memory sizes are reported as 0.
     MemoryInfo,
-    /// Devices can't access each other's memory.
+    /// Devices cannot access each other's memory.
     Peers,
-    /// Host memory can't be pinned or registered.
+    /// Host memory cannot be pinned or registered.
     Pinned,
     /// Stream-ordered allocation and its pools are refused.
     Pools,

@@ -99,7 +99,7 @@ impl Descriptor {
         let least = usize::try_from(count).ok().filter(|&count| count > 0 && count <= MAX_ELEMENTS);
         let takes_one = row.count == Count::One && kind != T::CHAR;
         let Some(count) = least.filter(|&count| !takes_one || count == 1) else {
-            return refuse(Status::BAD_PARAM, &format!("{name} can't have {count} elements"));
+            return refuse(Status::BAD_PARAM, &format!("{name} cannot have {count} elements"));
         };
         // SAFETY: guaranteed by the caller; the type is the attribute's.
         let value = unsafe { Value::read(kind, count, elements)? };
@@ -124,7 +124,7 @@ impl Descriptor {
                         return refuse(Status::BAD_PARAM_NOT_FINALIZED, "a descriptor is not finalized");
                     }
                     if !is_wanted(row.name, descriptor.kind) {
-                        let reason = format!("a {} can't be {}", descriptor.kind.class, row.name);
+                        let reason = format!("a {} cannot be {}", descriptor.kind.class, row.name);
                         return refuse(Status::BAD_PARAM, &reason);
                     }
                 }

@@ -111,7 +111,7 @@ impl Plan {
     /// Places steps one after the other.
     ///
     /// # Errors
-    /// An intermediate tensor can't be stored.
+    /// An intermediate tensor cannot be stored.
     pub fn new(graph: Arc<Graph>, unplaced: Vec<UnplacedStep>) -> Outcome<Self> {
         let mut scratch = vec![None; graph.tensors.len()];
         let mut used = 0;
@@ -120,7 +120,7 @@ impl Plan {
                 if scratch[tensor].is_none() {
                     let bytes = graph.tensors[tensor].bytes;
                     let bytes =
-                        bytes.ok_or_else(|| Fault::unsupported("elements smaller than a byte can't be stored"))?;
+                        bytes.ok_or_else(|| Fault::unsupported("elements smaller than a byte cannot be stored"))?;
                     scratch[tensor] = Some(used);
                     used += bytes.next_multiple_of(ALIGNMENT);
                 }

@@ -4,7 +4,7 @@
 //! serialise a plan as text, including the code, and restore it within a millisecond. The text of a graph's best plan
 //! is cached in a file named by a digest of everything it depends on: the graph, cuDNN's version, and the device as
 //! cuDNN describes it. A file is sealed with a digest of its content; the least recently used ones are removed first.
-//! If a plan can't be cached or restored, it is built again. A folder that other users can write to is not used.
+//! If a plan cannot be cached or restored, it is built again. A folder that other users can write to is not used.
 
 use std::path::PathBuf;
 use std::{env, io};
@@ -75,7 +75,7 @@ impl PlanCache {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
                 let file = folder.file(&name);
-                tracing::warn!(target: "hipdnn::cudnn", "can't use the cached plan {}, replacing it: {error}", file.display());
+                tracing::warn!(target: "hipdnn::cudnn", "cannot use the cached plan {}, replacing it: {error}", file.display());
                 None
             }
         }
@@ -91,7 +91,7 @@ impl PlanCache {
         let written = folder.write_sealed(&name, entry.written().as_bytes());
         if let Err(error) = written.and_then(|()| folder.make_room(EXTENSION, MAX_BYTES, &name)) {
             let file = folder.file(&name);
-            tracing::warn!(target: "hipdnn::cudnn", "can't cache a plan as {}: {error}", file.display());
+            tracing::warn!(target: "hipdnn::cudnn", "cannot cache a plan as {}: {error}", file.display());
         }
     }
 }

@@ -307,7 +307,7 @@ fn execution_checks_its_arguments() {
     }
     caller.put(pack, A::VARIANT_PACK_OVERRIDE_SHAPES_EXT, T::INT64, &[2i64]);
     assert_eq!(caller.finalize(pack), Status::SUCCESS);
-    assert_eq!(execute(plan, pack), Status::NOT_SUPPORTED, "shapes can't be changed");
+    assert_eq!(execute(plan, pack), Status::NOT_SUPPORTED, "shapes cannot be changed");
     // SAFETY: the test passes a null array on purpose.
     let ask = unsafe { caller.0.get_attribute(whole, A::VARIANT_PACK_UNIQUE_IDS, T::INT64, 0, &mut 0, NULL) };
     assert_eq!(ask, Status::BAD_PARAM_NULL_POINTER, "a pack has no count");

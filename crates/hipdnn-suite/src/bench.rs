@@ -79,7 +79,7 @@ impl Bench {
     /// A library that computes in RAM.
     ///
     /// # Errors
-    /// It can't be loaded.
+    /// It cannot be loaded.
     pub fn on_host(library: PathBuf) -> anyhow::Result<Self> {
         Ok(Self { backend: load(library)?, memory: Memory::Host, saves: false })
     }
@@ -87,7 +87,7 @@ impl Bench {
     /// A library that computes in the memory of a driver's first device.
     ///
     /// # Errors
-    /// The library or the driver can't be loaded, or there is no device.
+    /// The library or the driver cannot be loaded, or there is no device.
     pub fn on_device(library: PathBuf, driver: DriverKind) -> anyhow::Result<Self> {
         if driver == DriverKind::Host {
             return Self::on_host(library);

@@ -50,7 +50,7 @@ fn another_major_version_is_a_mismatch_that_says_both() {
 #[test]
 fn a_library_that_lacks_a_core_function_is_incompatible_and_names_it() {
     let folder = tempfile::tempdir().unwrap();
-    let Err(error) = open(&build(folder.path(), &["NO_CORE"])) else { panic!("it can't finalize") };
+    let Err(error) = open(&build(folder.path(), &["NO_CORE"])) else { panic!("it cannot finalize") };
     let LoadError::Incompatible { missing, file } = &error else { panic!("{error}") };
     assert_eq!(missing, &["hipdnnBackendFinalize"]);
     assert!(file.ends_with("libhipdnn_backend.so"));

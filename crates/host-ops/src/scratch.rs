@@ -37,7 +37,7 @@ struct NoMemory {
     bytes: usize,
 }
 
-/// Runs a step's work; returns an error if its scratch memory can't be allocated.
+/// Runs a step's work; returns an error if its scratch memory cannot be allocated.
 pub(crate) fn or_no_memory(work: impl FnOnce() -> Result<(), OpError>) -> Result<(), OpError> {
     // An abandoned step leaves only its outputs incomplete, and nothing reads them after an error.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|thrown| match thrown.downcast::<NoMemory>() {

@@ -106,7 +106,7 @@ impl Pool {
     fn start(&self) -> Vec<JoinHandle<()>> {
         let one = |_| {
             let shared = self.shared.clone();
-            // If a thread can't be started, the others do the work.
+            // If a thread cannot be started, the others do the work.
             std::thread::Builder::new().name("amdgpu-ep host".to_owned()).spawn(move || shared.serve()).ok()
         };
         (1..self.threads).filter_map(one).collect()

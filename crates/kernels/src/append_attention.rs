@@ -39,7 +39,7 @@ fn one_launch(
     let is_dense = past.iter().chain(out).all(|view| view.is_dense());
     let is_small = out.iter().all(|view| view.shape[2] * view.shape[3] < 1 << 31);
     if !is_packed || !is_dense || !is_small || views.iter().any(|view| view.dtype != keys.dtype) {
-        return Err(Declined::new("rows that can't be read in packs"));
+        return Err(Declined::new("rows that cannot be read in packs"));
     }
     // Queries are rotated while they are read, and the cache holds the past.
     let mut seen = attention.clone();

@@ -138,7 +138,7 @@ impl Arch {
     /// an error, because sums across lanes would be wrong, and so is less LDS than kernels use.
     ///
     /// # Errors
-    /// The device can't run any kernels.
+    /// The device cannot run any kernels.
     pub fn of(info: &DeviceInfo) -> Result<Self, ArchError> {
         let arch = Self::new(&info.arch, info.compute_units);
         let (device, target) = (info.name.clone(), arch.target.clone());

@@ -79,7 +79,7 @@ impl<C: Compiler> CachedCompiler<C> {
         files.find_map(|file| match disk_cache::read_sealed(&file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let shown = file.display();
-                tracing::warn!(target: "amdgpu_ep::compile", "the shipped kernel {shown} can't be used: {error}");
+                tracing::warn!(target: "amdgpu_ep::compile", "the shipped kernel {shown} cannot be used: {error}");
                 None
             }
             outcome => outcome.ok(),
@@ -101,7 +101,7 @@ impl<C: Compiler> CachedCompiler<C> {
             Err(error) => {
                 let shown = folder.file(name);
                 let shown = shown.display();
-                tracing::warn!(target: "amdgpu_ep::compile", "the cached kernel {shown} can't be used and is replaced: {error}");
+                tracing::warn!(target: "amdgpu_ep::compile", "the cached kernel {shown} cannot be used and is replaced: {error}");
             }
         }
         None
@@ -162,7 +162,7 @@ impl<C: Compiler> Compiler for CachedCompiler<C> {
 /// [`CachedCompiler::with_shipped`].
 ///
 /// # Errors
-/// The file can't be written.
+/// The file cannot be written.
 pub fn ship(folder: &Path, kernel: &str, text: &str, target: &str, code: &[u8]) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     disk_cache::write_sealed(&folder.join(entry_name(kernel, text, target, "")), code)

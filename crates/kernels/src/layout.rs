@@ -43,7 +43,7 @@ impl Layout {
             }
         }
         if extents.len() > most {
-            let reason = format!("{} axes that can't be merged; kernels support {most}", extents.len());
+            let reason = format!("{} axes that cannot be merged; kernels support {most}", extents.len());
             return Err(Declined::new(reason));
         }
         let missing = most - extents.len();

@@ -24,7 +24,7 @@ impl Simulator {
     /// The simulator with its files in this folder, which is created if it does not exist.
     ///
     /// # Errors
-    /// There is no C++ compiler (`CXX`, else `g++`), it can't compile the runtime, or the folder can't be written.
+    /// There is no C++ compiler (`CXX`, else `g++`), it cannot compile the runtime, or the folder cannot be written.
     pub fn new(folder: &Path) -> io::Result<Self> {
         let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned());
         let simulator = Self { folder: folder.to_owned(), compiler };
@@ -50,7 +50,7 @@ impl Simulator {
     /// Sets the wave width for all launches of the process, with threads running in forward order.
     ///
     /// # Errors
-    /// The runtime can't be loaded.
+    /// The runtime cannot be loaded.
     pub fn set_wave(&self, lanes: u32) -> io::Result<()> {
         // SAFETY: our own library, whose initialisers have no side effects.
         let library = unsafe { libloading::Library::new(self.runtime()) }.map_err(io::Error::other)?;

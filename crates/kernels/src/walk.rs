@@ -39,7 +39,7 @@ impl<const V: usize> Walk<V> {
             return Err(Declined::new(format!("{elems} elements along merged axes")));
         }
         if merged.len() > AXES {
-            let reason = format!("{} axes that can't be merged; kernels support {AXES}", merged.len());
+            let reason = format!("{} axes that cannot be merged; kernels support {AXES}", merged.len());
             return Err(Declined::new(reason));
         }
         // No extent is larger than the product, unless that is zero.

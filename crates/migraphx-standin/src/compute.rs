@@ -114,7 +114,7 @@ fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
         .map(|axis| match (at(a, axis), at(b, axis)) {
             (x, y) if x == y || y == 1 => Ok(x),
             (1, y) => Ok(y),
-            _ => Err(format!("shapes {a:?} and {b:?} can't be broadcast")),
+            _ => Err(format!("shapes {a:?} and {b:?} cannot be broadcast")),
         })
         .collect()
 }

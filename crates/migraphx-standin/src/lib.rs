@@ -1,6 +1,6 @@
 //! A stand-in for `libmigraphx_c`, for tests only. It is not MIGraphX and computes on the CPU.
 //!
-//! It does what the real library can't do on demand: fail at a chosen call, count live handles, number its element
+//! It does what the real library cannot do on demand: fail at a chosen call, count live handles, number its element
 //! types as older releases did, and, on a `gpu` target without a GPU, give programs output parameters, scratch memory
 //! and stream order. It supports only a few operators, see [`compute`].
 //!

@@ -34,7 +34,7 @@ const HARMLESS: [&str; 24] = [
     "session.use_env_allocators",
 ];
 
-/// ONNX Runtime's entry that makes a session write a compiled model. ONNX Runtime checks it itself, so we can't ignore
+/// ONNX Runtime's entry that makes a session write a compiled model. ONNX Runtime checks it itself, so we cannot ignore
 /// it.
 pub(super) const WRITES_COMPILED_MODEL: &str = "ep.context_enable";
 

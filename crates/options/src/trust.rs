@@ -13,7 +13,7 @@
 pub enum Origin {
     /// The command line, the environment, or the program that calls us.
     Trusted,
-    /// A model folder or a model file. An execution provider can't know what its caller copied from there, so all
+    /// A model folder or a model file. An execution provider cannot know what its caller copied from there, so all
     /// session options count as untrusted unless the process says otherwise ([`TRUST_VARIABLE`]).
     Untrusted,
 }

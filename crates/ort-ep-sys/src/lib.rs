@@ -24,7 +24,7 @@
 //! * **Tables the runtime owns** ([`Api`], [`EpApi`], [`ModelEditorApi`]): each function knows the API version it
 //!   appeared in. Functions of version 24 and older are plain methods, because [`Api::negotiate`] refuses older
 //!   runtimes. Newer ones are methods that return `Some(function)` only if the negotiated version has them: a slot past
-//!   the end of an older table holds unrelated data, so it can't be reached at all.
+//!   the end of an older table holds unrelated data, so it cannot be reached at all.
 //! * **Tables a plugin fills** ([`OrtEpFactory`], [`OrtEp`], [`OrtAllocator`], …): `#[repr(C)]` structs of
 //!   `Option<fn>`, always allocated in full size. To read a table that another library filled, use the associated
 //!   functions of the same names (`OrtEp::Sync(pointer)`): they check the writer's version stamp before they read the

@@ -26,14 +26,14 @@ struct Report(Arc<Mutex<Option<File>>>);
 impl Report {
     fn open(&self, path: &str) -> Result<()> {
         let file = OpenOptions::new().create(true).append(true).open(path);
-        let file = file.map_err(|error| Error::invalid_argument(format!("can't write {path}: {error}")))?;
+        let file = file.map_err(|error| Error::invalid_argument(format!("cannot write {path}: {error}")))?;
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
         Ok(())
     }
 
     fn line(&self, key: impl Display, value: impl Display) -> Result<()> {
         if let Some(file) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            writeln!(file, "{key} = {value}").map_err(|error| Error::ep_fail(format!("can't write: {error}")))?;
+            writeln!(file, "{key} = {value}").map_err(|error| Error::ep_fail(format!("cannot write: {error}")))?;
         }
         Ok(())
     }

@@ -112,7 +112,7 @@ pub trait Factory: Send + Sync + 'static {
         Ok(ModelCompatibility::NotApplicable)
     }
 
-    /// Says why a device can't be used; `None` if it can.
+    /// Says why a device cannot be used; `None` if it can.
     fn incompatibility(&self, device: HardwareDevice<'_>) -> Option<Incompatibility> {
         let _ = device;
         None
@@ -216,7 +216,7 @@ pub enum ModelCompatibility {
     Unsupported,
 }
 
-/// Why a device can't be used.
+/// Why a device cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incompatibility {
     /// The reason's kind.

@@ -71,7 +71,7 @@ impl Save {
             (None, Some(source)) if !self.elsewhere => (source, "_ctx"),
             _ => {
                 return Err(Error::invalid_argument(
-                    "can't write the files of a compiled model: the path of the compiled model is not known\n  help: set ep.context_file_path to the compiled model, or ep.context_embed_mode to 1",
+                    "cannot write the files of a compiled model: the path of the compiled model is not known\n  help: set ep.context_file_path to the compiled model, or ep.context_embed_mode to 1",
                 ));
             }
         };
@@ -157,9 +157,9 @@ impl Blob {
     }
 }
 
-/// The error for a saved partition that can't be used; `name` is its node's name.
+/// The error for a saved partition that cannot be used; `name` is its node's name.
 pub fn unusable(name: &str, reason: &dyn Display) -> Error {
-    Error::new(ErrorCode::InvalidGraph, format!("the saved partition {name:?} can't be used: {reason}"))
+    Error::new(ErrorCode::InvalidGraph, format!("the saved partition {name:?} cannot be used: {reason}"))
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ def first_session():
 
 
 def registered_without_a_part():
-    """Runtimes that can't roll back a registration keep a provider with a missing part."""
+    """Runtimes that cannot roll back a registration keep a provider with a missing part."""
     if VERSION >= (1, 31):
         return
     for part, missing in (("create_allocator", "create_allocator was told to fail"), ("create_data_transfer", "")):
@@ -165,10 +165,10 @@ def environment_stream():
     del stream
 
 
-# The outcome of a fault. Its message is raised; or it can't be reported, so it is logged and the call continues with
+# The outcome of a fault. Its message is raised; or it cannot be reported, so it is logged and the call continues with
 # the default; or the runtime raises its own message, and the log has the hook's.
 RAISES, LOGS, EXPLAINS = "raises", "logs", "explains"
-# Older runtimes can't roll back such a registration, so the SDK does not let it fail.
+# Older runtimes cannot roll back such a registration, so the SDK does not let it fail.
 ROLLS_BACK = RAISES if VERSION >= (1, 31) else LOGS
 BOTH, PANIC = ("panic", "fail"), ("panic",)
 # Hook, kinds of fault, scenario, outcome, and the first version that supports it.

@@ -11,11 +11,11 @@ const WRITE: &str = "AMDGPU_EP_WRITE_TABLES";
 /// Checks that `file`, relative to the repository root, contains exactly `text`; or writes it if that is requested.
 ///
 /// # Errors
-/// When the file differs, or can't be written.
+/// When the file differs, or cannot be written.
 pub fn check(file: impl AsRef<Path>, text: &str) -> Result<()> {
     let (file, path) = (file.as_ref(), crate::place::root().join(file.as_ref()));
     if std::env::var_os(WRITE).is_some() {
-        return std::fs::write(path, text).with_context(|| format!("can't write {}", file.display()));
+        return std::fs::write(path, text).with_context(|| format!("cannot write {}", file.display()));
     }
     if std::fs::read_to_string(path).unwrap_or_default() != text {
         bail!("{} is out of date; it should read:\n{text}\n  help: cargo xtask docs", file.display());

@@ -73,7 +73,7 @@ impl TinyDecoder {
     pub fn write(&self, folder: &Path, shared: bool) -> Result<()> {
         std::fs::create_dir_all(folder)?;
         let write = |name: &str, bytes: &[u8]| {
-            std::fs::write(folder.join(name), bytes).with_context(|| format!("can't write {name}"))
+            std::fs::write(folder.join(name), bytes).with_context(|| format!("cannot write {name}"))
         };
         write("model.onnx", &self.model().to_bytes())?;
         write("genai_config.json", config(shared, self.vocabulary).to_string().as_bytes())?;

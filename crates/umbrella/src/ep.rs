@@ -58,7 +58,7 @@ fn check_dynamic(prefixes: &Prefixes, profile: Profile, key: &str, value: &str) 
     }
     let now = if option == "profile" { format!(" (it is {profile})") } else { String::new() };
     Err(Error::invalid_argument(format!(
-        "{key}={value:?}: the option {option} can't be changed after the session was created{now}\n  help: create a new session with it"
+        "{key}={value:?}: the option {option} cannot be changed after the session was created{now}\n  help: create a new session with it"
     )))
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn hip_error(error: HipError) -> Error {
 pub(crate) fn alloc_error(error: AllocError<HipError>) -> Error {
     let kind = match &error {
         AllocError::OutOfMemory { source, .. } => match source.kind() {
-            // A device that no longer works can't allocate memory either.
+            // A device that no longer works cannot allocate memory either.
             ErrorKind::Device => ErrorKind::Device,
             _ => ErrorKind::Memory,
         },

@@ -100,7 +100,7 @@ impl Notification for StreamPoint {
     fn wait_on_device(&self, consumer: Option<SyncStream<'_>>) -> Result<()> {
         match consumer.and_then(SyncStream::downcast::<DeviceStream>) {
             Some(consumer) => consumer.stream.wait(&self.event).map_err(hip_error),
-            // Another provider's stream can't wait for our events.
+            // Another provider's stream cannot wait for our events.
             None => self.wait_on_host(),
         }
     }

@@ -85,7 +85,7 @@ impl Transfer {
         let room = copy.dst.size_bytes()?;
         if bytes != room {
             return Err(Error::invalid_argument(format!(
-                "can't copy a tensor of {bytes} bytes into one of {room} bytes"
+                "cannot copy a tensor of {bytes} bytes into one of {room} bytes"
             )));
         }
         if bytes == 0 {

@@ -32,7 +32,7 @@ struct Job {
 /// Compiles the catalogue, and the sources in the folder `texts` if given, for targets into the set `out`.
 ///
 /// # Errors
-/// A source does not compile, or the set can't be written. A missing compiler is a skip.
+/// A source does not compile, or the set cannot be written. A missing compiler is a skip.
 pub fn run(workspace: &Workspace, targets: &[String], texts: Option<&Path>, out: &Path) -> Result<Outcome> {
     let clang = match Clang::find(workspace) {
         Ok(clang) => clang,
@@ -71,7 +71,7 @@ pub fn run(workspace: &Workspace, targets: &[String], texts: Option<&Path>, out:
 /// Makes a set, and looks up every kernel in it as a session without a compiler does.
 ///
 /// # Errors
-/// The set can't be made, or lacks a kernel.
+/// The set cannot be made, or lacks a kernel.
 pub fn check(workspace: &Workspace, targets: &[&str]) -> Result<Outcome> {
     let out = workspace.target().join("kernel-set");
     if out.exists() {

@@ -29,7 +29,7 @@ use graph::DType;
 pub(crate) const FILE_EXTENSION: &str = "hipctx";
 /// The first bytes of every blob.
 const MAGIC: [u8; 8] = *b"\x89HIPCTX\n";
-/// The format version. It changes whenever an older library can't read what follows.
+/// The format version. It changes whenever an older library cannot read what follows.
 const FORMAT: u32 = 1;
 /// The size of the header; the body follows it.
 const HEADER_BYTES: usize = MAGIC.len() + size_of::<u32>() + size_of::<u64>();
@@ -71,7 +71,7 @@ mod kind {
     pub const OTHER: u8 = 7;
 }
 
-/// Why a saved partition can't be used.
+/// Why a saved partition cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SavedError {
     /// It is not a blob of this backend.

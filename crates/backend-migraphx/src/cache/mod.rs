@@ -63,7 +63,7 @@ impl Cache {
     /// Returns the cached program of a key, or compiles and caches a new one.
     ///
     /// # Errors
-    /// The program can't be compiled.
+    /// The program cannot be compiled.
     pub fn fetch<P: Programs>(&self, key: &Key, programs: &P) -> Result<(P::Program, Origin), P::Error> {
         if self.load {
             match Folder::open(&self.folder) {
@@ -151,7 +151,7 @@ fn find<P: Programs>(folder: &Folder, key: &Key, programs: &P) -> Option<P::Prog
             Err(error) => error.to_string(),
         };
         let shown = file.display();
-        tracing::warn!(target: "amdgpu_ep::compile", "the cached program {shown} can't be used and is replaced: {reason}");
+        tracing::warn!(target: "amdgpu_ep::compile", "the cached program {shown} cannot be used and is replaced: {reason}");
         let _ = fs::remove_file(&file);
     }
     None

@@ -12,16 +12,16 @@ pub(crate) use table::Ranges;
 
 use std::path::PathBuf;
 
-/// Why a table or its model can't be used.
+/// Why a table or its model cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CalibrationError {
-    /// The file can't be read.
+    /// The file cannot be read.
     #[error("could not read the calibration table {}: {reason}", .file.display())]
     Unreadable { file: PathBuf, reason: String },
     /// The file is not a calibration table.
     #[error("{} is not a calibration table: {reason}", .file.display())]
     Broken { file: PathBuf, reason: &'static str },
-    /// The operator pairs can't be inserted into this model.
+    /// The operator pairs cannot be inserted into this model.
     #[error("{0}")]
     Model(String),
 }

@@ -50,7 +50,7 @@ impl Narrow {
 /// products. `folder` holds its external data.
 ///
 /// # Errors
-/// The model's opset is too old for `QuantizeLinear`, or external data can't be read.
+/// The model's opset is too old for `QuantizeLinear`, or external data cannot be read.
 pub(crate) fn rewrite(
     model: &[u8],
     folder: Option<&Path>,

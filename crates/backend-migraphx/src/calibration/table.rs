@@ -13,7 +13,7 @@ impl Ranges {
     /// Reads a table: MIGraphX's (and TensorRT's) text format if `native`, otherwise ONNX Runtime's.
     ///
     /// # Errors
-    /// The file can't be read, or has another format.
+    /// The file cannot be read, or has another format.
     pub fn read(file: &Path, native: bool) -> Result<Self, CalibrationError> {
         let bytes = fs::read(file)
             .map_err(|error| CalibrationError::Unreadable { file: file.to_owned(), reason: error.to_string() })?;

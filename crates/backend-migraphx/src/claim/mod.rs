@@ -112,7 +112,7 @@ fn settle(
     }
 }
 
-/// Why the body of a control-flow node is not taken on its own: MIGraphX takes it together with the node, or it can't
+/// Why the body of a control-flow node is not taken on its own: MIGraphX takes it together with the node, or it cannot
 /// be fused.
 ///
 /// ONNX Runtime later inlines the body of a function operator (SequenceMap) into a loop. If the body then contains a

@@ -143,7 +143,7 @@ fn is_known(value: ValueInfo<'_>, known: &Known) -> Result<bool> {
     Ok(value.is_constant_initializer()? || known.contains(value.name()?))
 }
 
-/// Why MIGraphX can't handle a value.
+/// Why MIGraphX cannot handle a value.
 fn unfit(value: ValueInfo<'_>) -> Result<Option<String>> {
     use ElementType as E;
     let name = value.name()?;

@@ -60,7 +60,7 @@ impl Weights {
     /// Embeds a tensor with its data.
     ///
     /// # Errors
-    /// The host can't read the tensor.
+    /// The host cannot read the tensor.
     pub fn inline(&mut self, data: Tensor<'_>) -> Result<proto::Tensor> {
         let raw = data.bytes()?.to_vec();
         self.inline_bytes += raw.len();

@@ -1,4 +1,4 @@
-//! Runs shapes that MIGraphX can't compile on ONNX Runtime's CPU provider.
+//! Runs shapes that MIGraphX cannot compile on ONNX Runtime's CPU provider.
 use ort_ep::view::{HostSession, HostTensor, KernelContext};
 use ort_ep::{Error, Result};
 

@@ -10,7 +10,7 @@ use super::padding::{Padding, PaddingKind};
 use crate::mgx::{Parameter, Program, Results, Role, Shape};
 use crate::status;
 
-/// A compiled program, with staging memory for tensors that can't be bound directly.
+/// A compiled program, with staging memory for tensors that cannot be bound directly.
 pub(super) struct Loaded {
     program: Program,
     parameters: Vec<Parameter>,
@@ -47,7 +47,7 @@ pub(super) struct Input<'a> {
     /// The tensor's shape, before padding.
     pub shape: &'a [usize],
     pub bytes: usize,
-    /// True if the tensor is in host memory that a GPU program can't read.
+    /// True if the tensor is in host memory that a GPU program cannot read.
     pub needs_upload: bool,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Call<'a> {
 
 impl Loaded {
     /// # Errors
-    /// MIGraphX's description of the program can't be used.
+    /// MIGraphX's description of the program cannot be used.
     pub fn new(program: Program, replay: bool) -> Result<Self> {
         let (parameters, outputs) = (program.parameters().map_err(status::of)?, program.outputs().map_err(status::of)?);
         let replay = if replay { Replay::Wanted } else { Replay::Off };
@@ -197,7 +197,7 @@ impl Replay {
             return Ok(outputs.clone());
         }
         let raw = Some(stream.as_ptr());
-        // Lazy initialisation in MIGraphX can't be captured, so run it twice first.
+        // Lazy initialisation in MIGraphX cannot be captured, so run it twice first.
         for _ in 0..2 {
             // SAFETY: guaranteed by the caller.
             unsafe { program.run(bindings, raw) }.map_err(status::of)?;

@@ -37,7 +37,7 @@ pub(crate) struct MgxPartition {
     shared: Arc<Shared>,
     positions: Positions,
     runtime: Runtime,
-    /// Runs the shapes that MIGraphX can't compile.
+    /// Runs the shapes that MIGraphX cannot compile.
     fallback: OnceLock<HostSession>,
     background: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -77,7 +77,7 @@ impl MgxPartition {
     /// Adds a compiled program.
     ///
     /// # Errors
-    /// MIGraphX's description of the program can't be used.
+    /// MIGraphX's description of the program cannot be used.
     pub fn add(&self, shapes: &[Vec<usize>], program: Program) -> Result<()> {
         let loaded = Loaded::new(program, self.shared.tools.options.hip_graph)?;
         *self.shared.programs.slot(shapes).lock() = State::Ready(Box::new(loaded));

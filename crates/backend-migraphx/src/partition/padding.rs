@@ -35,7 +35,7 @@ pub(super) struct Sequences {
 
 impl Sequences {
     /// Finds the sequence axes: those of the values listed in the options, and those of the token states, `[batch,
-    /// symbol, width]`, that pass between partitions and are trimmed in between. `None` if the partition can't be
+    /// symbol, width]`, that pass between partitions and are trimmed in between. `None` if the partition cannot be
     /// padded, because some value might keep padding that nothing trims.
     pub fn of(inputs: &[Value], outputs: &[Value], pad: &StaticPad, symbol: Option<&str>) -> Option<Self> {
         let inputs = inputs.iter().map(|value| sequence_axis(value, &pad.inputs, symbol));

@@ -1,5 +1,5 @@
 //! Attention as a chain of operations in one graph: the product of queries and keys, its scores and softmax operation
-//! by operation, and the product with the values. The chain can express what hipDNN's own attention operation can't (a
+//! by operation, and the product with the values. The chain can express what hipDNN's own attention operation cannot (a
 //! limit on scores, rows that see no keys). It is also the fallback where a library has no engine for that operation.
 use graph::prim::Attention;
 use graph::{Declined, Step, View};

@@ -16,11 +16,11 @@ pub(super) struct Log {
 static LOGS: Mutex<Vec<(String, Weak<Log>)>> = Mutex::new(Vec::new());
 
 fn logs() -> MutexGuard<'static, Vec<(String, Weak<Log>)>> {
-    // Each change to the list is a single step, so a panic can't leave it inconsistent.
+    // Each change to the list is a single step, so a panic cannot leave it inconsistent.
     LOGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Forwards the log of a library; `None` if it can't register a callback.
+/// Forwards the log of a library; `None` if it cannot register a callback.
 pub(super) fn listen(backend: &Arc<dyn Backend>) -> Option<Arc<Log>> {
     let library = backend.describe();
     let mut logs = logs();

@@ -9,7 +9,7 @@
 //!    sessions on a device share handles and plans. If a library is wanted but missing, [`Offering::fault`] reports it;
 //!    that is no reason to refuse a session.
 //! 2. When a plan is prepared: [`Offering::make_ready`] builds the plans of many steps in parallel.
-//!    [`Offering::parted`] splits steps that hipDNN can't run as one graph but can run in parts. Then
+//!    [`Offering::parted`] splits steps that hipDNN cannot run as one graph but can run in parts. Then
 //!    [`Offering::offer`] returns for each step `None` (hipDNN does not support this operation), a reason, or a [`DnnStep`].
 //!    Plans are cached by the step without its buffers, so a graph that occurs often is built once. Keep the reason:
 //!    `explain` shows it ([`RunBy`]).
@@ -101,7 +101,7 @@ impl Offering {
         &self.device
     }
 
-    /// Offers a step. Returns `None` if hipDNN does not support this operation, or a reason if hipDNN can't run this
+    /// Offers a step. Returns `None` if hipDNN does not support this operation, or a reason if hipDNN cannot run this
     /// step, it is not worthwhile, or there is no library.
     pub fn offer(&self, step: &Step) -> Option<Result<DnnStep, Declined>> {
         operations::is_known(&step.prim).then(|| {
@@ -140,7 +140,7 @@ impl Offering {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DnnError {
-    /// The library was not found or can't be loaded.
+    /// The library was not found or cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// The library does not work here.
@@ -205,7 +205,7 @@ impl Dnn {
         let _scope = device.enter()?;
         let handle = Handle::new(backend.clone())?;
         tracing::debug!(target: "amdgpu_ep::load", "opened {description} in {:.1?}", start.elapsed());
-        // A library that can't list its engines still runs graphs.
+        // A library that cannot list its engines still runs graphs.
         let engines = handle.engines().unwrap_or_default().into_iter().map(|engine| (engine.id, engine.name)).collect();
         let outcomes = Mutex::new(Lru::new(KEPT_OUTCOMES));
         let handles = Mutex::new(vec![Arc::new(Mutex::new(handle))]);

@@ -92,7 +92,7 @@ fn with_epilogue(
         Ok(id)
     };
     let result = Epilogue { expr: &epilogue.expr, input: &mut input, made: Vec::new(), counts: None }.write(sketch)?;
-    // A tensor that the caller provides can't also be the output.
+    // A tensor that the caller provides cannot also be the output.
     if operands.contains(&Some(result)) {
         return Ok(sketch.pointwise(PointwiseMode::IDENTITY, &[result]));
     }

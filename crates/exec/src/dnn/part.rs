@@ -1,4 +1,4 @@
-//! Splits steps that hipDNN can't run as one graph but can run in parts.
+//! Splits steps that hipDNN cannot run as one graph but can run in parts.
 //!
 //! A product with an epilogue is first split from its epilogue, and then also from its bias or factor. That is the
 //! smallest graph: one operation. Attention becomes its two products. Our own code runs the maps and the softmax
@@ -12,7 +12,7 @@ use graph::{Plan, Prim, Step, View};
 use super::{Offering, scores};
 
 impl Offering {
-    /// Splits each step that hipDNN can't run as a whole into parts whose products it can run, if the policy says so.
+    /// Splits each step that hipDNN cannot run as a whole into parts whose products it can run, if the policy says so.
     /// `is_taken` tells which steps another backend takes first.
     #[must_use]
     pub fn parted(&self, mut plan: Plan, is_taken: &dyn Fn(&Step) -> bool) -> Plan {

@@ -103,7 +103,7 @@ fn copy(parts: &mut Parts, from: View, to: View) {
     parts.push(Prim::Map(Map { expr }), vec![from], to);
 }
 
-/// Matrices with a single batch axis: the view itself, or a copy if its batch axes can't be merged.
+/// Matrices with a single batch axis: the view itself, or a copy if its batch axes cannot be merged.
 fn matrices(view: &View, parts: &mut Parts) -> View {
     if let Some(view) = one_batch(view) {
         return view;

@@ -140,7 +140,7 @@ impl Blas {
         Self { known: Mutex::new(Lru::new(KEPT)), library: OnceLock::new(), device }
     }
 
-    /// Offers a step. Returns `None` if it is not a product, or a reason if the library can't run it or it is not
+    /// Offers a step. Returns `None` if it is not a product, or a reason if the library cannot run it or it is not
     /// worthwhile.
     pub fn offer(&self, step: &Step, request: BlasRequest) -> Option<Result<Product, Declined>> {
         let (kind, epilogue) = step.prim.product_and_epilogue()?;
@@ -389,7 +389,7 @@ mod tests {
         let (a, b, d) = (dense([4, 8, 16]), view([4, 16, 32], [0, 32, 1], 0), dense([4, 8, 32]));
         let desc = describe(1.0, &a, &b, &d, false).unwrap();
         assert_eq!((desc.batch, desc.m, desc.n, desc.k), (1, 32, 32, 16));
-        // Heads that lie side by side in each row can't be merged.
+        // Heads that lie side by side in each row cannot be merged.
         let a = view([4, 8, 16], [16, 64, 1], 0);
         let desc = describe(1.0, &a, &b, &d, false).unwrap();
         assert_eq!((desc.batch, desc.m, desc.a.batch_stride, desc.a.row_stride), (4, 8, 16, Some(64)));

@@ -48,12 +48,12 @@ impl Blocks {
         found.map_or_else(|| self.make(bytes), Ok)
     }
 
-    /// A block that is no longer in use, for work that is recorded: a recording can't wait for work outside it.
+    /// A block that is no longer in use, for work that is recorded: a recording cannot wait for work outside it.
     pub fn take_for_good(&self, bytes: usize) -> Result<Block, ExecError> {
         self.find(bytes, |_| false)?.map_or_else(|| self.alloc_block(bytes), Ok)
     }
 
-    /// Whether the last user of a block is done with it; false if the event can't be queried now.
+    /// Whether the last user of a block is done with it; false if the event cannot be queried now.
     fn is_free(block: &Block) -> Result<bool, ExecError> {
         let answer = recorded::unless_recorded(block.stream, || block.free.query());
         Ok(answer.transpose()?.unwrap_or(false))

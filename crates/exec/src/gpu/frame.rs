@@ -7,7 +7,7 @@ use super::blas::PRODUCT;
 use super::weights::Resident;
 
 /// The layout of a run's block: values that live between steps, scratch memory, counters (initially zero), then copies
-/// of inputs and outputs that kernels can't access in place. Before the counters there is space for the fault words of
+/// of inputs and outputs that kernels cannot access in place. Before the counters there is space for the fault words of
 /// runs that have none on the host.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Layout {

@@ -176,7 +176,7 @@ impl Prepared for GpuPlan {
 }
 
 impl PartitionState {
-    /// The same partition with nothing uploaded, whose steps all use one candidate. Steps that it can't run are not
+    /// The same partition with nothing uploaded, whose steps all use one candidate. Steps that it cannot run are not
     /// logged: this is only a trial.
     pub fn forced(&self, way: Candidate) -> Self {
         let (graph, device) = (self.graph.clone(), self.device.clone());
@@ -238,7 +238,7 @@ fn constants(plan: &mut Plan, tasks: &[Task], partition: &PartitionState) -> Res
     let resident = on_device.iter().map(|wanted| if *wanted { resident.next() } else { None }).collect();
     for (tensor, on_host) in plan.constants.iter_mut().zip(on_host) {
         if on_host {
-            // Fetch it now if an earlier plan left it only on the device, so that runs can't fail because it is
+            // Fetch it now if an earlier plan left it only on the device, so that runs cannot fail because it is
             // missing.
             *tensor = partition.weights.here(tensor);
         } else if let Some(stored) = partition.weights.stored(tensor, &partition.device) {

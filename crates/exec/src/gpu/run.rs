@@ -113,7 +113,7 @@ unsafe fn record(
     recorded
 }
 
-/// Finds the inputs and outputs that kernels can't use in place, assigns each copy a place at the end of the block, and
+/// Finds the inputs and outputs that kernels cannot use in place, assigns each copy a place at the end of the block, and
 /// returns the size of all copies in bytes.
 fn find_moved(plan: &GpuPlan, run: &Run<'_>, arguments: &mut Arguments) -> usize {
     let device = &plan.partition.device.device;
@@ -195,7 +195,7 @@ unsafe fn work(
         plan.replays.replay(mode, arguments, shared, stream, block.end(), record)?
     };
     if !replays {
-        // The steps of a recording run at its replays and can't be observed from here.
+        // The steps of a recording run at its replays and cannot be observed from here.
         let observer = run.observer.as_deref().filter(|_| may_replay);
         // SAFETY: guaranteed by the caller.
         unsafe { steps(plan, run, block, arguments, stream, observer)? };

@@ -111,7 +111,7 @@ impl Entry {
 }
 
 impl Entries {
-    /// The contents of a file in the folder; empty if it can't be used.
+    /// The contents of a file in the folder; empty if it cannot be used.
     fn read(folder: &Path, name: &str, head: &str) -> Self {
         let folder = match Folder::open(folder) {
             Ok(Some(folder)) => folder,

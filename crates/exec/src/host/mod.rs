@@ -161,7 +161,7 @@ impl Prepared for HostPlan {
             Order::Record(capture) => {
                 let addresses = Addresses::of(&run);
                 let mut state = self.shared.take();
-                // Allocated now, because a replay can't report that memory is missing.
+                // Allocated now, because a replay cannot report that memory is missing.
                 state.arena(self.plan.arena_bytes)?;
                 let state = Mutex::new(state);
                 return capture.record(move |failure| {

@@ -116,7 +116,7 @@ fn channels_that_make_no_groups_are_refused() {
         &[DType::F32],
     );
     let error = case.attribute("num_groups", Attribute::Int(2)).run().unwrap_err();
-    assert!(error.contains("3 channels can't be split into 2 groups"), "{error}");
+    assert!(error.contains("3 channels cannot be split into 2 groups"), "{error}");
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn sizes_in_every_mode_and_coordinate_system() {
     let x = Array::random(DType::F32, &[2, 3, 4, 8], 1);
     for mode in MODES {
         for coordinates in COORDINATES {
-            // Powers of two, so that scales are exact and rounding can't change a tie.
+            // Powers of two, so that scales are exact and rounding cannot change a tie.
             for output in [[2, 3, 8, 4], [2, 3, 1, 16], [2, 3, 4, 2]] {
                 let scales: Vec<f64> = output.iter().zip(&x.shape).map(|(&o, &i)| o as f64 / i as f64).collect();
                 let problem = Problem { mode, coordinates, scales, output: output.to_vec(), roi: vec![(0.0, 1.0); 4] };

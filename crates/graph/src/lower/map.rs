@@ -8,7 +8,7 @@ impl Lower<'_> {
     /// Applies an expression to values broadcast together; the result is stored as `dtype`.
     ///
     /// # Errors
-    /// The shapes can't be broadcast together.
+    /// The shapes cannot be broadcast together.
     pub fn map(
         &mut self,
         inputs: &[&Val],
@@ -18,7 +18,7 @@ impl Lower<'_> {
         let mut to = Shape::new();
         for value in inputs {
             to = shape::broadcast(&to, value.shape()).ok_or_else(|| {
-                self.invalid(format!("shapes {to:?} and {:?} can't be broadcast together", value.shape()))
+                self.invalid(format!("shapes {to:?} and {:?} cannot be broadcast together", value.shape()))
             })?;
         }
         self.map_to(inputs, dtype, &to, build)
@@ -27,7 +27,7 @@ impl Lower<'_> {
     /// Like [`map`](Self::map), but broadcasts the inputs to a given output shape.
     ///
     /// # Errors
-    /// The shapes can't be broadcast.
+    /// The shapes cannot be broadcast.
     pub fn map_to(
         &mut self,
         inputs: &[&Val],
@@ -88,7 +88,7 @@ impl Lower<'_> {
     /// Applies an operation to two operands of one type.
     ///
     /// # Errors
-    /// The types differ, or the shapes can't be broadcast together.
+    /// The types differ, or the shapes cannot be broadcast together.
     pub fn binary(&mut self, op: Binary, a: &Val, b: &Val) -> Result<Val, LowerError> {
         if a.dtype() != b.dtype() {
             return Err(self.invalid(format!("operands have different types {} and {}", a.dtype(), b.dtype())));

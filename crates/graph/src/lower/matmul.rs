@@ -22,7 +22,7 @@ impl Lower<'_> {
         }
         let left = if a.rank() == 1 { a.unsqueezed(0) } else { a.clone() };
         let right = if b.rank() == 1 { b.unsqueezed(1) } else { b.clone() };
-        let misfit = || format!("shapes {:?} and {:?} can't be multiplied", a.shape(), b.shape());
+        let misfit = || format!("shapes {:?} and {:?} cannot be multiplied", a.shape(), b.shape());
         let ([batch_a @ .., m, k], [batch_b @ .., rows, n]) = (left.shape(), right.shape()) else {
             return Err(self.invalid(misfit()));
         };

@@ -126,7 +126,7 @@ impl Lower<'_> {
     /// The numbers of elements differ.
     pub fn reshape(&mut self, value: &Val, to: &[usize]) -> Result<Val, LowerError> {
         if shape::elems(to) != Some(value.elems()) {
-            return Err(self.invalid(format!("shape {:?} can't be reshaped to {to:?}", value.shape())));
+            return Err(self.invalid(format!("shape {:?} cannot be reshaped to {to:?}", value.shape())));
         }
         if let Some(view) = value.reshaped_in_place(to) {
             return Ok(view);
@@ -151,7 +151,7 @@ impl Lower<'_> {
         self.bytes(value.dtype(), to)?;
         value
             .expanded(to)
-            .ok_or_else(|| self.invalid(format!("shape {:?} can't be broadcast to {to:?}", value.shape())))
+            .ok_or_else(|| self.invalid(format!("shape {:?} cannot be broadcast to {to:?}", value.shape())))
     }
 
     /// Concatenates values along an axis. All have the same type and, except for that axis, the same extents.
@@ -166,7 +166,7 @@ impl Lower<'_> {
             let fits = value.rank() == to.len() && (0..to.len()).all(|at| at == axis || value.shape()[at] == to[at]);
             if !fits || value.dtype() != first.dtype() {
                 return Err(self.invalid(format!(
-                    "{}{:?} and {}{:?} can't be concatenated along axis {axis}",
+                    "{}{:?} and {}{:?} cannot be concatenated along axis {axis}",
                     first.dtype(),
                     first.shape(),
                     value.dtype(),

@@ -73,7 +73,7 @@ impl Lower<'_> {
     ) -> Result<Val, LowerError> {
         if fill.elems() != 1 || fill.dtype() != value.dtype() {
             return Err(self.invalid(format!(
-                "{}{:?} can't pad a tensor of {}",
+                "{}{:?} cannot pad a tensor of {}",
                 fill.dtype(),
                 fill.shape(),
                 value.dtype()
@@ -142,7 +142,7 @@ impl Lower<'_> {
                 continue;
             }
             if extent == 0 {
-                return Err(self.invalid(format!("axis {axis} is empty, so it can't be padded with its own elements")));
+                return Err(self.invalid(format!("axis {axis} is empty, so it cannot be padded with its own elements")));
             }
             whole = if outside == Outside::Edge {
                 let mut parts = Vec::with_capacity(3);

@@ -476,7 +476,7 @@ mod tests {
         let per_column = prelu(vector(DType::F32, &[10.0, 100.0]));
         assert_eq!(per_column.floats(), [-10.0, 2.0, -30.0, -400.0]);
         let wide = prelu(tensor(DType::F32, &[3, 1, 1], &[1.0; 3]));
-        assert_eq!(wide.run().unwrap_err(), "PRelu: shape [3, 1, 1] can't be broadcast to [2, 2]");
+        assert_eq!(wide.run().unwrap_err(), "PRelu: shape [3, 1, 1] cannot be broadcast to [2, 2]");
     }
 
     #[test]

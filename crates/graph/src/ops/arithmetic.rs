@@ -92,7 +92,7 @@ impl Op for Pow {
         let (base, exponent) = (cx.required(inputs, 0)?, cx.required(inputs, 1)?);
         if let Some(times) = small_exponent(exponent) {
             let to: Shape = shape::broadcast(base.shape(), exponent.shape()).ok_or_else(|| {
-                cx.invalid(format!("shapes {:?} and {:?} can't be broadcast together", base.shape(), exponent.shape()))
+                cx.invalid(format!("shapes {:?} and {:?} cannot be broadcast together", base.shape(), exponent.shape()))
             })?;
             let result = cx.map_to(&[base], base.dtype(), &to, |expr, arguments| {
                 (1..times).fold(arguments[0], |power, _| expr.binary(Binary::Mul, power, arguments[0]))

@@ -12,7 +12,7 @@ pub(super) fn split_heads(cx: &mut Lower<'_>, value: &Val, heads: usize) -> Resu
             let split = cx.reshape(value, &[batch, sequence, heads, width / heads])?;
             Ok(split.permuted(&[0, 2, 1, 3]))
         }
-        ref other => Err(cx.invalid(format!("{other:?} can't be split into {heads} heads"))),
+        ref other => Err(cx.invalid(format!("{other:?} cannot be split into {heads} heads"))),
     }
 }
 
@@ -59,7 +59,7 @@ fn group(cx: &mut Lower<'_>, value: &Val, keys: &Val) -> Result<Val, LowerError>
         {
             cx.reshape(value, &[batch, shared, heads / shared * rows, width])
         }
-        (a, b) => Err(cx.invalid(format!("heads {a:?} can't share {b:?}"))),
+        (a, b) => Err(cx.invalid(format!("heads {a:?} cannot share {b:?}"))),
     }
 }
 
@@ -278,7 +278,7 @@ mod tests {
     fn heads_that_can_not_be_shared_are_refused() {
         let trial = Trial::new("Attention", 23).input(device(&[1, 3, 2, 4])).input(device(&[1, 2, 2, 4]));
         let found = trial.input(device(&[1, 2, 2, 4])).shapes();
-        assert_eq!(found, Err("Attention: heads [1, 3, 2, 4] can't share [1, 2, 2, 4]".to_owned()));
+        assert_eq!(found, Err("Attention: heads [1, 3, 2, 4] cannot share [1, 2, 2, 4]".to_owned()));
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Op for GroupNormOp {
         };
         let groups = self.groups.unwrap_or(channels);
         if groups == 0 || channels % groups != 0 {
-            return Err(cx.invalid(format!("{channels} channels can't be split into {groups} groups")));
+            return Err(cx.invalid(format!("{channels} channels cannot be split into {groups} groups")));
         }
         let positions = shape::elems(&full[2..]).unwrap_or(0);
         let rows = cx.reshape(x, &[batch, groups, channels / groups * positions])?;
@@ -282,7 +282,7 @@ mod tests {
         };
         assert_eq!(trial(2, 18).steps().unwrap(), ["norm", "map"]);
         assert_eq!(trial(2, 21).steps().unwrap(), ["norm", "map"]);
-        assert!(trial(3, 21).steps().unwrap_err().contains("4 channels can't be split into 3 groups"));
+        assert!(trial(3, 21).steps().unwrap_err().contains("4 channels cannot be split into 3 groups"));
         assert!(trial(0, 21).steps().unwrap_err().contains("num_groups"));
         // Four scales for two groups are only valid in the later version.
         assert!(trial(4, 18).steps().unwrap_err().contains("one number per channel, of 4 channels"));

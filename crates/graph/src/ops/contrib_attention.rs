@@ -199,7 +199,7 @@ impl Op for Attention {
         let widths = self.widths.unwrap_or([width / 3; 3]);
         if widths.iter().sum::<usize>() != width {
             return Err(cx.invalid(format!(
-                "queries, keys and values of widths {widths:?} can't be split from {width} columns"
+                "queries, keys and values of widths {widths:?} cannot be split from {width} columns"
             )));
         }
         let mut start = 0;

@@ -84,7 +84,7 @@ fn check(cx: &Lower<'_>, x: &Val, w: &Val, kernel: Option<Shape>) -> Result<Shap
 
 fn misfit(cx: &Lower<'_>, x: &Val, w: &Val, groups: usize) -> LowerError {
     cx.invalid(format!(
-        "{}{:?} can't be convolved with {}{:?} in {groups} groups",
+        "{}{:?} cannot be convolved with {}{:?} in {groups} groups",
         x.dtype(),
         x.shape(),
         w.dtype(),
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn weights_that_do_not_fit_are_refused() {
         let conv = |w| Trial::new("Conv", 11).input(device(&[2, 4, 7])).input(device(w)).shapes();
-        let message = |w: &str| Err(format!("Conv: f32[2, 4, 7] can't be convolved with f32{w} in 1 groups"));
+        let message = |w: &str| Err(format!("Conv: f32[2, 4, 7] cannot be convolved with f32{w} in 1 groups"));
         assert_eq!(conv(&[6, 3, 3]), message("[6, 3, 3]"));
         assert_eq!(conv(&[6, 4, 3, 3]), message("[6, 4, 3, 3]"));
         assert_eq!(conv(&[6, 4, 0]), message("[6, 4, 0]"));

@@ -27,7 +27,7 @@ impl GatherBlockQuantized {
             (true, false) => Ok((true, packed)),
             (false, true) => Ok((false, width)),
             (true, true) if self.bits == 8 => Ok((true, width)),
-            (true, true) => Err("can't tell whether rows of one block hold bytes or 4-bit numbers".to_owned()),
+            (true, true) => Err("cannot tell whether rows of one block hold bytes or 4-bit numbers".to_owned()),
             (false, false) => {
                 let block = self.block;
                 Err(format!("rows of {width} bytes do not match {blocks} scales for blocks of {block}"))

@@ -142,7 +142,7 @@ impl GroupQueryAttention {
     fn parts(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Parts, LowerError> {
         let split = |cx: &mut Lower<'_>, value: &Val, heads: usize| match *value.shape() {
             [batch, rows, width] if width % heads == 0 => cx.reshape(value, &[batch, rows, heads, width / heads]),
-            ref other => Err(cx.invalid(format!("{other:?} can't be split into {heads} heads"))),
+            ref other => Err(cx.invalid(format!("{other:?} cannot be split into {heads} heads"))),
         };
         let given = |at: usize| inputs.get(at).and_then(Option::as_ref);
         let query = cx.required(inputs, 0)?;
@@ -340,7 +340,7 @@ fn parse_group_query_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Decli
     };
     let (heads, shared) = (count("num_heads")?, count("kv_num_heads")?);
     if heads % shared != 0 {
-        return Err(Declined::new(format!("{heads} query heads can't share {shared} key heads")));
+        return Err(Declined::new(format!("{heads} query heads cannot share {shared} key heads")));
     }
     let softcap = attributes.float("softcap", 0.0)?;
     Ok(Box::new(GroupQueryAttention {

@@ -320,9 +320,9 @@ mod tests {
             (&[7, 1, 2, 3], &[5, 3, 4], Ok(&[7, 5, 2, 4])),
             (&[2, 0], &[0, 4], Ok(&[2, 4])),
             (&[0, 2, 3], &[3, 4], Ok(&[0, 2, 4])),
-            (&[2, 3], &[4, 3], Err("MatMul: shapes [2, 3] and [4, 3] can't be multiplied")),
-            (&[2, 2, 3], &[3, 3, 4], Err("MatMul: shapes [2, 2, 3] and [3, 3, 4] can't be multiplied")),
-            (&[], &[1], Err("MatMul: shapes [] and [1] can't be multiplied")),
+            (&[2, 3], &[4, 3], Err("MatMul: shapes [2, 3] and [4, 3] cannot be multiplied")),
+            (&[2, 2, 3], &[3, 3, 4], Err("MatMul: shapes [2, 2, 3] and [3, 3, 4] cannot be multiplied")),
+            (&[], &[1], Err("MatMul: shapes [] and [1] cannot be multiplied")),
         ] {
             let found = Trial::new("MatMul", 13).input(device(a)).input(device(b)).shapes();
             let want = want.map(|shape| vec![shape.to_vec()]).map_err(str::to_owned);
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(transposed.clone().float("beta", 0.0).input(device(&[9])).steps(), Ok(vec!["matmul"]));
         assert_eq!(
             transposed.input(device(&[3])).shapes(),
-            Err("Gemm: shape [3] can't be broadcast to [2, 4]".to_owned())
+            Err("Gemm: shape [3] cannot be broadcast to [2, 4]".to_owned())
         );
         let cube = Trial::new("Gemm", 13).input(device(&[1, 2, 3])).input(device(&[3, 4]));
         assert_eq!(cube.shapes(), Err("Gemm: A [1, 2, 3] and B [3, 4] must be matrices".to_owned()));

@@ -91,7 +91,7 @@ impl Reshape {
             to[at] = have
                 .checked_div(rest)
                 .filter(|open| open * rest == have)
-                .ok_or_else(|| format!("shape {from:?} can't be reshaped to {wanted:?}"))?;
+                .ok_or_else(|| format!("shape {from:?} cannot be reshaped to {wanted:?}"))?;
         }
         Ok(to)
     }
@@ -169,7 +169,7 @@ impl Op for Squeeze {
         let axes = self.axes.resolve(cx, inputs, data.rank())?;
         let axes = axes.unwrap_or_else(|| (0..data.rank()).filter(|&axis| data.shape()[axis] == 1).collect());
         if let Some(axis) = axes.iter().find(|&&axis| data.shape()[axis] != 1) {
-            return Err(cx.invalid(format!("axis {axis} of {:?} can't be squeezed", data.shape())));
+            return Err(cx.invalid(format!("axis {axis} of {:?} cannot be squeezed", data.shape())));
         }
         let mut result = data.clone();
         for axis in (0..data.rank()).rev().filter(|axis| axes.contains(axis)) {
@@ -252,7 +252,7 @@ impl Op for Expand {
         let data = cx.required(inputs, 0)?;
         let wanted = cx.extents(&cx.known(inputs, 1)?.to_i64s())?;
         let to = shape::broadcast(data.shape(), &wanted).ok_or_else(|| {
-            cx.invalid(format!("shapes {:?} and {:?} can't be broadcast together", data.shape(), wanted.as_slice()))
+            cx.invalid(format!("shapes {:?} and {:?} cannot be broadcast together", data.shape(), wanted.as_slice()))
         })?;
         Ok(vec![cx.expand(data, &to)?])
     }

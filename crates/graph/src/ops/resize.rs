@@ -57,7 +57,7 @@ impl Op for Resize {
             return Ok(vec![x.clone()]);
         }
         if x.elems() == 0 && to.iter().all(|&extent| extent != 0) {
-            return Err(cx.invalid(format!("an empty input {:?} can't be resized to {to:?}", x.shape())));
+            return Err(cx.invalid(format!("an empty input {:?} cannot be resized to {to:?}", x.shape())));
         }
         if !self.by_direction {
             return Ok(vec![self.emit(cx, x, self.interpolation, scales, roi, &to)?]);

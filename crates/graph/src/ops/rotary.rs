@@ -43,7 +43,7 @@ impl Op for RotaryEmbedding {
                     (heads, _) => heads,
                 };
                 if heads == 0 || width % heads != 0 {
-                    return Err(cx.invalid(format!("{:?} can't be split into {heads} heads", x.shape())));
+                    return Err(cx.invalid(format!("{:?} cannot be split into {heads} heads", x.shape())));
                 }
                 cx.reshape(x, &[batch, sequence, heads, width / heads])?
             }

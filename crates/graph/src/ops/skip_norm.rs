@@ -9,7 +9,7 @@ use crate::{DType, Declined, LowerError, Scalar, Val};
 
 const MICROSOFT: &str = "com.microsoft";
 
-/// Stands for an output that can't be requested.
+/// Stands for an output that cannot be requested.
 fn placeholder() -> Val {
     Val::scalar(DType::F32, Scalar::zero(DType::F32))
 }

@@ -123,7 +123,7 @@ impl Split {
                 let part = whole.div_ceil(self.outputs.max(1));
                 let last = whole.checked_sub(part * self.outputs.saturating_sub(1));
                 let Some(last) = last.filter(|&last| *uneven || last == part) else {
-                    return Err(cx.invalid(format!("{whole} elements can't be split into {} parts", self.outputs)));
+                    return Err(cx.invalid(format!("{whole} elements cannot be split into {} parts", self.outputs)));
                 };
                 let mut extents = vec![part; self.outputs];
                 if let Some(end) = extents.last_mut() {

@@ -42,7 +42,7 @@ impl Op for DepthToSpace {
         let ([n, c, h, w], b) = (image(cx, data)?, self.block);
         let depth = b.checked_mul(b).and_then(|area| (c % area == 0).then_some(c / area));
         let depth =
-            depth.ok_or_else(|| cx.invalid(format!("{c} channels can't be split into blocks of {b} by {b}")))?;
+            depth.ok_or_else(|| cx.invalid(format!("{c} channels cannot be split into blocks of {b} by {b}")))?;
         let spread = if self.block_inside {
             cx.reshape(data, &[n, depth, b, b, h, w])?.permuted(&[0, 1, 4, 2, 5, 3])
         } else {
@@ -66,7 +66,7 @@ impl Op for SpaceToDepth {
         let data = cx.required(inputs, 0)?;
         let ([n, c, h, w], b) = (image(cx, data)?, self.block);
         if h % b != 0 || w % b != 0 {
-            return Err(cx.invalid(format!("an image of {h} by {w} can't be split into blocks of {b} by {b}")));
+            return Err(cx.invalid(format!("an image of {h} by {w} cannot be split into blocks of {b} by {b}")));
         }
         let cut = cx.reshape(data, &[n, c, h / b, b, w / b, b])?.permuted(&[0, 3, 5, 1, 2, 4]);
         let depth = c.saturating_mul(b).saturating_mul(b);

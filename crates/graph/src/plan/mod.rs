@@ -112,7 +112,7 @@ pub struct Plan {
     pub outputs: Vec<OutputSpec>,
     /// The arena's size in bytes.
     pub arena_bytes: usize,
-    /// The most arena bytes in use at one step: the arena can't be smaller.
+    /// The most arena bytes in use at one step: the arena cannot be smaller.
     pub live_bytes: usize,
 }
 

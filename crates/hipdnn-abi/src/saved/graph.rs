@@ -227,7 +227,7 @@ pub fn descriptor(object: &Object, library: &dyn Implementation) -> Outcome<Arc<
 }
 
 fn malformed(reason: &str) -> Fault {
-    Fault::bad(format!("can't read the graph: {reason}"))
+    Fault::bad(format!("cannot read the graph: {reason}"))
 }
 
 fn check_version(object: &Object) -> Outcome {
@@ -314,7 +314,7 @@ fn set_value(tensor: &Descriptor, row: &Object) -> Outcome {
         C::INT32 => (whole as i32).to_le_bytes().to_vec(),
         C::INT64 => whole.to_le_bytes().to_vec(),
         _ if code.bits() == Some(8) => vec![whole as u8],
-        _ => return Err(malformed("a tensor of this type can't have a value")),
+        _ => return Err(malformed("a tensor of this type cannot have a value")),
     };
     tensor.put(A::TENSOR_VALUE_EXT, Value::Bytes(bytes));
     Ok(())

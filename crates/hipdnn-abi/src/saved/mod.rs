@@ -102,7 +102,7 @@ fn blob(value: &Json) -> Vec<u8> {
 }
 
 fn unreadable(reason: &str) -> Fault {
-    Fault::bad(format!("can't read the bytes: {reason}"))
+    Fault::bad(format!("cannot read the bytes: {reason}"))
 }
 
 /// What bytes contain, as flags.
@@ -124,7 +124,7 @@ pub fn graph_of_json(text: &[u8], library: &dyn Implementation) -> Outcome<Arc<D
     // The string may include its NUL.
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     let object: Map<String, Json> =
-        serde_json::from_slice(text).map_err(|error| Fault::bad(format!("can't read the graph: {error}")))?;
+        serde_json::from_slice(text).map_err(|error| Fault::bad(format!("cannot read the graph: {error}")))?;
     graph::descriptor(&object, library)
 }
 

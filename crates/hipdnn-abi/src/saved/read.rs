@@ -138,7 +138,7 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// A number; those that JSON can't represent become strings.
+/// A number; those that JSON cannot represent become strings.
 pub fn float(value: f64) -> Json {
     serde_json::Number::from_f64(value).map_or_else(|| Json::String(value.to_string()), Json::Number)
 }

@@ -162,7 +162,7 @@ fn slots<'o>(fields: &[Field], object: &'o Object) -> Vec<Slot<'o>> {
     slots
 }
 
-/// A number; those that JSON can't represent are strings.
+/// A number; those that JSON cannot represent are strings.
 pub fn float(value: &Json) -> f64 {
     match value {
         Json::String(word) => word.parse().unwrap_or(f64::NAN),

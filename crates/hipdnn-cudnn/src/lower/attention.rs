@@ -166,7 +166,7 @@ impl Lowering {
         }
         let (heads, key_heads) = (q.dims[1], k.dims[1]);
         if heads % key_heads != 0 {
-            return Err(format!("{heads} query heads can't share {key_heads} key heads"));
+            return Err(format!("{heads} query heads cannot share {key_heads} key heads"));
         }
         let shared = heads / key_heads;
         let mut scores = self.packed(self.compute, &[q.dims[0], heads, q.dims[2], k.dims[2]]);

@@ -32,7 +32,7 @@ pub enum Variant {
     Apart,
 }
 
-/// Why an operation can't be expressed in cuDNN's terms.
+/// Why an operation cannot be expressed in cuDNN's terms.
 type Answer<T = ()> = Result<T, String>;
 
 /// Lowers operations in topological order.

@@ -20,7 +20,7 @@ pub type Descriptor = *mut c_void;
 /// The oldest release that these numbers are valid for.
 const LEAST_VERSION: usize = 90000;
 
-/// Why cuDNN can't be used.
+/// Why cuDNN cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LoadError {
     /// No file could be loaded.

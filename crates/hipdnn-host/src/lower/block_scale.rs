@@ -14,7 +14,7 @@ impl Lowering {
         let x = self.read(operation, A::OPERATION_BLOCK_SCALE_QUANTIZE_XDESC)?;
         let to = format_of(operation, A::OPERATION_BLOCK_SCALE_QUANTIZE_YDESC)?;
         let scaled_by = format_of(operation, A::OPERATION_BLOCK_SCALE_QUANTIZE_SCALE_DESC)?;
-        let largest = to.largest().ok_or_else(|| format!("data can't be quantised to {to:?}"))?;
+        let largest = to.largest().ok_or_else(|| format!("data cannot be quantised to {to:?}"))?;
         let rank = x.dims.len() as i64;
         let axis = operation.i64s(A::OPERATION_BLOCK_SCALE_QUANTIZE_AXIS_EXT).first().copied().unwrap_or(rank - 1);
         let axis = usize::try_from(axis).ok().filter(|&axis| axis < x.dims.len()).ok_or("no such axis")?;

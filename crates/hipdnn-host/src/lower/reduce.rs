@@ -12,7 +12,7 @@ impl Lowering {
         let x = self.read(operation, A::OPERATION_REDUCTION_XDESC)?;
         let y = operation.descriptor(A::OPERATION_REDUCTION_YDESC).ok_or("no result")?.i64s(A::TENSOR_DIMENSIONS);
         if y.len() != x.dims.len() {
-            return Err(format!("{:?} can't be reduced to {y:?}", x.dims));
+            return Err(format!("{:?} cannot be reduced to {y:?}", x.dims));
         }
         let axes: Vec<usize> = (0..y.len()).filter(|&axis| y[axis] == 1).collect();
         let mode = ReduceOp(operation.number(A::REDUCTION_OPERATOR).unwrap_or(0));

@@ -70,7 +70,7 @@ fn copies_between_any_strides() {
         (DType::U8, vec![3, 70, 20], vec![1400, 1, 70], vec![1400, 20, 1], 0),
         (DType::F32, vec![20, 3, 30], vec![1, 20, 60], vec![90, 30, 1], 0),
         (DType::F32, vec![20, 30], vec![30, 1], vec![1, 20], 0),
-        // Backwards, with gaps, and six axes that can't be merged.
+        // Backwards, with gaps, and six axes that cannot be merged.
         (DType::F32, vec![5, 9], vec![-9, -1], vec![9, 1], 44),
         (DType::F16, vec![7, 16], vec![40, 2], vec![16, 1], 3),
         (DType::I64, vec![2, 3, 2, 3, 2, 3], vec![1, 2, 6, 12, 36, 72], vec![108, 36, 18, 6, 3, 1], 0),

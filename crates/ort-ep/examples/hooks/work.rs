@@ -58,7 +58,7 @@ fn speak() {
     tracing::info!("an info of hooks");
     tracing::debug!("a debug of hooks");
     tracing::trace!("a trace of hooks");
-    // If the thread can't be started, the event is missing and the test notices.
+    // If the thread cannot be started, the event is missing and the test notices.
     let _ =
         std::thread::Builder::new().spawn(|| tracing::warn!("a warning of another thread")).map(|thread| thread.join());
 }

@@ -78,7 +78,7 @@ pub(super) fn context_node(
     ep_name: &CStr,
 ) -> Result<*mut sys::OrtNode> {
     let editor = runtime.api.model_editor_api().ok_or_else(|| {
-        Error::not_implemented("this build of ONNX Runtime can't create nodes, so compiled models can't be saved")
+        Error::not_implemented("this build of ONNX Runtime cannot create nodes, so compiled models cannot be saved")
     })?;
     let names = |values: Vec<Option<ValueInfo<'_>>>| -> Result<Vec<CString>> {
         values

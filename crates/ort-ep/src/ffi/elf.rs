@@ -10,7 +10,7 @@ use std::path::Path;
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
 
-/// The number of bytes missing from a library's file. Files that can't be read or are not 64-bit little-endian ELF are
+/// The number of bytes missing from a library's file. Files that cannot be read or are not 64-bit little-endian ELF are
 /// left to the loader, which reports them better.
 pub(super) fn missing_bytes(file: &Path) -> Option<u64> {
     let mut file = File::open(file).ok()?;

@@ -99,7 +99,7 @@ pub unsafe fn create_factories(
 /// # Safety
 /// `factory` is null, or came from [`create_factories`] of this library and was not released before.
 pub unsafe fn release_factory(factory: *mut sys::OrtEpFactory) -> sys::Status {
-    // SAFETY: guaranteed by the caller. A panic here can't be reported: there may be no runtime left.
+    // SAFETY: guaranteed by the caller. A panic here cannot be reported: there may be no runtime left.
     let _ = guard("ReleaseEpFactory", || {
         // SAFETY: as above.
         unsafe { release(factory) };

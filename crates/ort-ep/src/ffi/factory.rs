@@ -162,7 +162,7 @@ unsafe fn of<'a>(this: *const sys::OrtEpFactory) -> &'a FactoryBox {
 impl FactoryBox {
     /// Handles an error in a hook that ONNX Runtime calls while it registers the library.
     ///
-    /// Up to 1.30, ONNX Runtime keeps the devices on its list when allocators or data transfers can't be created, and
+    /// Up to 1.30, ONNX Runtime keeps the devices on its list when allocators or data transfers cannot be created, and
     /// crashes the next time it uses them. On these versions the error is logged instead, and reported again to
     /// whatever needs the missing part.
     fn registering<T>(&self, result: Result<T>, stand_in: impl FnOnce(Error) -> T) -> Result<T> {

@@ -150,7 +150,7 @@ impl PluginHost {
     /// library is closed again.
     ///
     /// # Errors
-    /// The library can't be loaded, or returns an error.
+    /// The library cannot be loaded, or returns an error.
     pub fn load(&self, file: impl AsRef<OsStr>, mapping: Mapping) -> Result<Arc<ForeignFactory>> {
         let entries = Entries::open(file.as_ref()).map_err(Error::ep_fail)?;
         // SAFETY: the pointers are what ONNX Runtime passed to us, and still alive.
@@ -161,7 +161,7 @@ impl PluginHost {
         let slots = unsafe { (sys::OrtEpFactory::CreateEp(raw), sys::OrtEpFactory::ReleaseEp(raw)) };
         match slots {
             (Some(_), Some(_)) => Ok(Arc::new(factory)),
-            _ => Err(Error::ep_fail("its factory can't create or can't release execution providers")),
+            _ => Err(Error::ep_fail("its factory cannot create or cannot release execution providers")),
         }
     }
 
@@ -445,7 +445,7 @@ impl ForeignAllocator {
         // SAFETY: both objects are alive, and the caller vouches for `info`.
         let status = unsafe {
             if sys::OrtEpFactory::ReleaseAllocator(factory).is_none() {
-                return Err(Error::ep_fail("the backend creates allocators, but can't release them"));
+                return Err(Error::ep_fail("the backend creates allocators, but cannot release them"));
             }
             if let Some(create) = sys::OrtEp::CreateAllocator(ep.raw) {
                 create(ep.raw, info, &mut raw)

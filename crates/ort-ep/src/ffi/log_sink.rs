@@ -74,7 +74,7 @@ fn with_sink<T>(body: impl FnOnce(&mut Sink) -> T) -> T {
     body(&mut SINK.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Appends lines to a file from now on; without a file, or if it can't be opened, they go to stderr.
+/// Appends lines to a file from now on; without a file, or if it cannot be opened, they go to stderr.
 pub(super) fn open(file: Option<&OsString>) -> io::Result<()> {
     let opened = file.map(|file| OpenOptions::new().append(true).create(true).open(file)).transpose();
     let (next, result) = match opened {

@@ -124,7 +124,7 @@ impl<'a> Attribute<'a> {
     /// A copy of the attribute's value.
     ///
     /// # Errors
-    /// If the runtime can't read it.
+    /// If the runtime cannot read it.
     pub fn value(self) -> Result<AttributeValue> {
         Ok(match self.kind()? {
             AttributeKind::Int => AttributeValue::Int(self.scalar(sys::ORT_OP_ATTR_INT, 0)?),

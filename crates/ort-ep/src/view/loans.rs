@@ -91,7 +91,7 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 
 fn shared(output: usize, other: &str) -> Error {
     Error::invalid_argument(format!(
-        "output {output} shares its memory with {other}, so it can't be written as a slice\n  help: bind separate buffers"
+        "output {output} shares its memory with {other}, so it cannot be written as a slice\n  help: bind separate buffers"
     ))
 }
 

@@ -82,7 +82,7 @@ impl Logger<'_> {
     /// Writes one line.
     ///
     /// # Errors
-    /// If the runtime can't write it.
+    /// If the runtime cannot write it.
     pub fn log(self, severity: Severity, message: &str, location: LogLocation<'_>) -> Result<()> {
         let (message, function) = (c_string(message), c_string(location.function));
         let file = os_path::terminated(location.file);

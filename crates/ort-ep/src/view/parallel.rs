@@ -19,7 +19,7 @@ impl KernelContext<'_> {
     /// `batches` is the number of chunks the indices are split into; 0 lets the runtime choose.
     ///
     /// # Errors
-    /// If a call panicked (the other calls still run), or the runtime can't run them.
+    /// If a call panicked (the other calls still run), or the runtime cannot run them.
     pub fn parallel_for<F: Fn(usize) + Sync>(&self, total: usize, batches: usize, part: F) -> Result<()> {
         if total == 0 {
             return Ok(());

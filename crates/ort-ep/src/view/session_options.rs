@@ -52,7 +52,7 @@ impl SessionOptions<'_> {
     /// A copy that can be changed, for a session created on behalf of this one.
     ///
     /// # Errors
-    /// If the runtime can't copy them.
+    /// If the runtime cannot copy them.
     pub fn clone_options(self) -> Result<OwnedSessionOptions> {
         let mut raw = ptr::null_mut();
         // SAFETY: `from_raw`'s caller vouches for the options; we own the copy.
@@ -63,10 +63,10 @@ impl SessionOptions<'_> {
 
 impl<'a> SessionOptions<'a> {
     /// New options with the configuration entries that `keep` accepts, for a session created on behalf of this one.
-    /// Everything else has its default: ONNX Runtime can copy options, but can't remove an entry from a copy.
+    /// Everything else has its default: ONNX Runtime can copy options, but cannot remove an entry from a copy.
     ///
     /// # Errors
-    /// If the runtime can't create them.
+    /// If the runtime cannot create them.
     pub fn entries_where(self, keep: impl Fn(&str) -> bool) -> Result<OwnedSessionOptions> {
         let mut raw = ptr::null_mut();
         // SAFETY: the out-pointer is ours, and we own the new options.

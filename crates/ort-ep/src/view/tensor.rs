@@ -143,7 +143,7 @@ impl<'a> Tensor<'a> {
         let memory = self.memory();
         if !readable::is_host_readable(memory) {
             return Err(Error::invalid_argument(format!(
-                "the tensor is in {memory:?}, which the host can't access\n  help: copy it to host memory first"
+                "the tensor is in {memory:?}, which the host cannot access\n  help: copy it to host memory first"
             )));
         }
         Ok((self.address()?, self.size_bytes()?))
@@ -154,7 +154,7 @@ impl<'a> Tensor<'a> {
         if T::reads(element) {
             Ok(())
         } else {
-            Err(Error::invalid_argument(format!("the tensor holds {element:?}, which can't be used as {}", T::NAME)))
+            Err(Error::invalid_argument(format!("the tensor holds {element:?}, which cannot be used as {}", T::NAME)))
         }
     }
 
@@ -211,7 +211,7 @@ pub(super) fn check_aligned<T: Element>(address: *const u8, bytes: usize) -> Res
     if bytes == 0 || (address.cast::<T>().is_aligned() && bytes.is_multiple_of(size_of::<T>())) {
         return Ok(());
     }
-    Err(Error::invalid_argument(format!("{bytes} bytes at {address:p} can't be read as {}", T::NAME)))
+    Err(Error::invalid_argument(format!("{bytes} bytes at {address:p} cannot be read as {}", T::NAME)))
 }
 
 fn element_count(shape: &[i64]) -> Result<usize> {

@@ -142,7 +142,7 @@ impl<'a> ValueInfo<'a> {
     /// The initializer's data, also from an outer graph or an external file; `None` for other values.
     ///
     /// # Errors
-    /// If external data can't be read.
+    /// If external data cannot be read.
     pub fn initializer(self) -> Result<Option<Tensor<'a>>> {
         let mut value = ptr::null();
         // SAFETY: as above.

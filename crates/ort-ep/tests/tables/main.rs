@@ -114,7 +114,7 @@ fn an_allocator_lives_as_long_as_its_last_block() {
         assert!(!host.calls().contains(&"allocator.drop".to_owned()));
         slot!(allocator, Free, blocks[1]);
         assert_eq!(host.calls().last().map(String::as_str), Some("allocator.drop"));
-        // A failure to free an allocator can't be reported, whichever call frees it.
+        // A failure to free an allocator cannot be reported, whichever call frees it.
         for released_first in [true, false] {
             let allocator = offered.allocator(&factory);
             let block = slot!(allocator, Alloc, 16);

@@ -33,7 +33,7 @@ impl Backends {
     /// do.
     ///
     /// # Errors
-    /// The options contradict each other, the backend the user named can't be used, or it leads back to this library.
+    /// The options contradict each other, the backend the user named cannot be used, or it leads back to this library.
     pub fn choose(&self, session: &Session<'_>) -> Result<Option<Chosen>> {
         let _turn = Turn::begin()?;
         last::remember(None);

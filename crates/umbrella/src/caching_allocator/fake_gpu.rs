@@ -36,7 +36,7 @@ struct QueuedWork {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the fake GPU can't allocate {0} bytes")]
+#[error("the fake GPU cannot allocate {0} bytes")]
 pub(super) struct FakeOutOfMemory(usize);
 
 impl FakeGpu {

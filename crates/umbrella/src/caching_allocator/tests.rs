@@ -164,7 +164,7 @@ fn out_of_memory_is_reported_with_the_numbers() {
     let error = allocator.alloc(3 * MIB, None).unwrap_err();
     let AllocError::OutOfMemory { asked, in_use, cached, ref source } = error else { panic!("{error}") };
     assert_eq!((asked, in_use, cached), (3 * MIB, 2 * MIB, MIB));
-    assert_eq!(source.to_string(), "the fake GPU can't allocate 3145728 bytes");
+    assert_eq!(source.to_string(), "the fake GPU cannot allocate 3145728 bytes");
     assert!(error.to_string().starts_with(
         "out of memory: 3145728 bytes requested, 2097152 bytes in use, 1048576 cached bytes freed before the last try\n  \
          help: "

@@ -58,7 +58,7 @@ pub fn random_indices(dtype: DType, count: usize, extent: i64, seed: u64) -> Ten
 static SIMULATOR: LazyLock<Simulator> = LazyLock::new(|| {
     // Kept between runs: unchanged kernel sources are not compiled again.
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sim");
-    Simulator::new(&folder).unwrap_or_else(|error| panic!("the simulator can't be built: {error}"))
+    Simulator::new(&folder).unwrap_or_else(|error| panic!("the simulator cannot be built: {error}"))
 });
 /// Never unloaded: it keeps the threads' stacks.
 static RUNTIME: LazyLock<Library> = LazyLock::new(|| {
