@@ -1,6 +1,7 @@
 //! One set of named rows, run on every driver that loads on this machine and has a device.
 //!
-//! A driver that does not load, or has no device, is listed as one ignored row, with the reason on standard error.
+//! A driver that does not load, or has no device, is listed as one ignored row, with the reason on standard error. On
+//! Linux, one more row runs the matrix products and some kernels in a process with stand-ins, see `standins`.
 //!
 //! | variable | effect |
 //! |---|---|
@@ -18,6 +19,8 @@ mod capture;
 mod kernels;
 mod memory;
 mod real;
+#[cfg(target_os = "linux")]
+mod standins;
 mod streams;
 
 type Outcome = Result<(), Failed>;
@@ -52,6 +55,10 @@ fn skipped(name: String, reason: &str) -> Trial {
 }
 
 fn rows_of(kind: DriverKind, trials: &mut Vec<Trial>) {
+    rows_on(kind, &[memory::ROWS, streams::ROWS, capture::ROWS, kernels::ROWS, blas::ROWS], trials);
+}
+
+fn rows_on(kind: DriverKind, all: &[&'static [Row]], trials: &mut Vec<Trial>) {
     let devices = match Driver::load(kind) {
         Ok(driver) => match driver.devices() {
             Ok(devices) if devices.is_empty() => Err(driver.no_device_reason().unwrap_or_default()),
@@ -74,8 +81,7 @@ fn rows_of(kind: DriverKind, trials: &mut Vec<Trial>) {
             return;
         }
     };
-    let all = [memory::ROWS, streams::ROWS, capture::ROWS, kernels::ROWS, blas::ROWS];
-    for row in all.into_iter().flatten() {
+    for row in all.iter().copied().flatten() {
         let name = format!("{kind}::{}", row.name);
         let device = device.clone();
         trials.push(match (row.skip)(&device) {
@@ -95,9 +101,17 @@ fn main() {
         }
     }
     let mut trials = Vec::new();
-    real::rows(&mut trials);
-    for kind in DriverKind::ALL {
-        rows_of(kind, &mut trials);
+    #[cfg(target_os = "linux")]
+    let has_stand_ins = standins::own_rows(&mut trials);
+    #[cfg(not(target_os = "linux"))]
+    let has_stand_ins = false;
+    if !has_stand_ins {
+        real::rows(&mut trials);
+        for kind in DriverKind::ALL {
+            rows_of(kind, &mut trials);
+        }
+        #[cfg(target_os = "linux")]
+        standins::row(&mut trials);
     }
     let mut arguments = Arguments::from_args();
     // Waiting for a device while another row captures one of its streams invalidates that capture, on any driver.
