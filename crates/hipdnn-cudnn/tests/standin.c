@@ -92,6 +92,9 @@ int cudnnBackendGetAttribute(void *which, int name, int type, int64_t room, int6
     (void)which, (void)type;
     if (name == 202) { /* results of heuristics */
         *count = room == 0 || room > 3 ? 3 : room;
+    } else if (name == 303 && elements) { /* a configuration's workspace */
+        *(int64_t *)elements = 48;
+        *count = 1;
     } else if (name == 402 && elements) { /* a plan's workspace */
         *(int64_t *)elements = 64;
         *count = 1;

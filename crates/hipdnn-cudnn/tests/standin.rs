@@ -176,6 +176,49 @@ fn without_cublas_a_handle_is_rejected_before_cudnn_aborts() {
 }
 
 #[test]
+fn another_major_version_is_refused() {
+    for version in ["80905", "100000"] {
+        let said = said(&run("says_what_went_wrong", true, &[("CUDNN_STANDIN_VERSION", version)]));
+        assert!(said.contains("status NOT_INITIALIZED: "), "{said}");
+        assert!(said.contains(&format!("libcudnn.so.9 is cuDNN {version}, but 9 is needed")), "{said}");
+    }
+}
+
+#[test]
+fn a_described_device_gets_plans_but_executes_none() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/devices/h200.json");
+    let said_with = |file| said(&run("says_what_went_wrong", true, &[("AMDGPU_EP_CUDNN_DEVICE_FILE", file)]));
+    let described = said_with(file);
+    let wanted = "status NOT_INITIALIZED: AMDGPU_EP_CUDNN_DEVICE_FILE describes a device that is not present";
+    assert!(described.contains(wanted), "{described}");
+    let absent = said_with("/nowhere/device.json");
+    assert!(absent.contains("status NOT_INITIALIZED: /nowhere/device.json: No such file"), "{absent}");
+}
+
+#[test]
+#[ignore = "started as a child process by the test below"]
+fn prints_each_candidate() {
+    let handle = Handle::new(backend()).unwrap();
+    let (built, _) = graph(&handle).unwrap();
+    for candidate in built.candidates().unwrap() {
+        let plan = candidate.plan().unwrap();
+        let (name, before, after) = (candidate.engine_name(), candidate.workspace_bytes(), plan.workspace_bytes());
+        println!("{}: {} then {after}", name.unwrap(), before.unwrap());
+    }
+}
+
+#[test]
+fn a_candidate_says_its_workspace_before_it_is_built() {
+    let said = said(&run("prints_each_candidate", true, &[]));
+    for choice in 0..6 {
+        // What the stand-in answers for a configuration, and for a plan.
+        assert!(said.contains(&format!("CUDNN_CHOICE_{choice:02}: 48 then 64")), "{said}");
+    }
+    // The convolution's result between the two steps, 2 x 16 x 4 x 4 floats, and a plan's own workspace.
+    assert!(said.contains("CUDNN_PIECES: 2112 then 2112"), "{said}");
+}
+
+#[test]
 #[ignore = "started as a child process by the test below"]
 fn plans() {
     let handle = Handle::new(backend()).unwrap();
