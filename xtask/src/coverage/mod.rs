@@ -22,20 +22,10 @@ use crate::{junit, layers, output, pytest, shell};
 /// The minimum line coverage of each shipped crate, in percent.
 const FLOOR: f64 = 80.0;
 
-/// Crates with a lower minimum, and why tests cannot run their other lines.
-const EXCEPTIONS: [(&str, f64, &str); 2] = [
-    ("hip", 70.0, "hipBLASLt, hiprtc and modules need a GPU's libraries"),
-    ("hipdnn-cudnn", 60.0, "most of its code for cuDNN runs only with cuDNN"),
-];
-
-fn floor(name: &str) -> f64 {
-    EXCEPTIONS.iter().find(|(exception, ..)| *exception == name).map_or(FLOOR, |&(_, floor, _)| floor)
-}
-
 /// The command: prints the table, or only JSON.
 ///
 /// # Errors
-/// When the build fails, or a crate is below its minimum.
+/// When the build fails, or a crate is below the minimum.
 pub fn command(workspace: &Workspace, is_json: bool) -> Result<()> {
     if !is_json {
         let python = setup::run(workspace)?;
@@ -121,12 +111,9 @@ fn python_tests(workspace: &Workspace, python: &Python, build: &Instrumented<'_>
     pytest::run(workspace, python, "coverage", arrange).map(|_| ())
 }
 
-/// Prints the table, and returns the step's note if every crate reaches its minimum.
+/// Prints the table, and returns the step's note if every crate reaches the minimum.
 fn judge(crates: &[Lines], notes: &[String]) -> Result<String> {
     output::say(format_args!("\n{}", table(crates).trim_fmt()));
-    for (name, floor, reason) in EXCEPTIONS {
-        output::say(format_args!("{name} has a floor of {floor} %: {reason}"));
-    }
     check_limits(crates)?;
     let lowest = crates.iter().min_by(|one, other| one.percent().total_cmp(&other.percent()));
     let lowest = lowest.context("there are no shipped crates")?;
@@ -144,16 +131,16 @@ fn judge(crates: &[Lines], notes: &[String]) -> Result<String> {
     Ok(note)
 }
 
-/// Checks that every crate reaches its minimum.
+/// Checks that every crate reaches the minimum.
 fn check_limits(crates: &[Lines]) -> Result<()> {
     let below: Vec<String> = crates
         .iter()
-        .filter(|one| one.percent() < floor(&one.name))
-        .map(|one| format!("{} ({:.1} %, floor {} %)", one.name, one.percent(), floor(&one.name)))
+        .filter(|one| one.percent() < FLOOR)
+        .map(|one| format!("{} ({:.1} %)", one.name, one.percent()))
         .collect();
     if !below.is_empty() {
         bail!(
-            "coverage is too low: {}\n  help: write tests for the uncovered lines; `cargo llvm-cov \
+            "coverage is below {FLOOR} % of lines: {}\n  help: write tests for the uncovered lines; `cargo llvm-cov \
              report --html` shows them after `source <(cargo llvm-cov show-env --sh)` with CARGO_TARGET_DIR=target/coverage",
             below.join(", ")
         );
@@ -163,10 +150,9 @@ fn check_limits(crates: &[Lines]) -> Result<()> {
 
 fn table(crates: &[Lines]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["crate", "lines", "covered", "percent", "floor"]);
+    table.load_style(presets::NOTHING).set_header(["crate", "lines", "covered", "percent"]);
     for row in crates.iter().chain([&Lines::total(crates)]) {
-        let (percent, floor) = (format!("{:.1}", row.percent()), floor(&row.name).to_string());
-        let numbers = [row.lines.to_string(), row.covered.to_string(), percent, floor];
+        let numbers = [row.lines.to_string(), row.covered.to_string(), format!("{:.1}", row.percent())];
         let numbers = numbers.map(|number| Cell::new(number).set_alignment(CellAlignment::Right));
         table.add_row([Cell::new(&row.name)].into_iter().chain(numbers));
     }
@@ -174,12 +160,10 @@ fn table(crates: &[Lines]) -> Table {
 }
 
 fn document(crates: &[Lines]) -> serde_json::Value {
-    let row = |one: &Lines| {
-        let (percent, floor) = (one.percent(), floor(&one.name));
-        json!({"name": one.name, "lines": one.lines, "covered": one.covered, "percent": percent, "floor": floor})
-    };
+    let row =
+        |one: &Lines| json!({"name": one.name, "lines": one.lines, "covered": one.covered, "percent": one.percent()});
     let rows: Vec<_> = crates.iter().map(row).collect();
-    json!({"crates": rows, "total": row(&Lines::total(crates))})
+    json!({"crates": rows, "total": row(&Lines::total(crates)), "floor": FLOOR})
 }
 
 #[cfg(test)]
@@ -196,17 +180,8 @@ mod tests {
     #[test]
     fn a_crate_below_the_floor_is_named() {
         let error = check_limits(&crates()).unwrap_err().to_string();
-        assert!(error.starts_with("coverage is too low: bad (79.0 %, floor 80 %)\n  help: "), "{error}");
+        assert!(error.starts_with("coverage is below 80 % of lines: bad (79.0 %)\n  help: "), "{error}");
         check_limits(&[Lines { name: "edge".into(), lines: 10, covered: 8 }]).unwrap();
-    }
-
-    #[test]
-    fn exceptions_are_shipped_crates_with_a_lower_floor() {
-        for (name, exception, _) in EXCEPTIONS {
-            assert!(layers::shipped().contains(&name) && exception < FLOOR, "{name}");
-            check_limits(&[Lines { name: name.into(), lines: 100, covered: 79 }]).unwrap();
-            check_limits(&[Lines { name: name.into(), lines: 100, covered: 50 }]).unwrap_err();
-        }
     }
 
     #[test]
@@ -214,6 +189,7 @@ mod tests {
         let document = document(&crates());
         assert_eq!(document["crates"][1]["name"], "bad");
         assert_eq!(document["crates"][1]["percent"], 79.0);
+        assert_eq!(document["floor"], 80.0);
         assert_eq!((&document["total"]["lines"], &document["total"]["covered"]), (&json!(300), &json!(269)));
         let table = table(&crates()).to_string();
         assert!(table.contains("79.0") && table.contains("269"), "{table}");
