@@ -178,7 +178,7 @@ def test_no_backend_at_all_leaves_the_nodes_to_the_cpu_with_one_warning(tmp_path
         capfd.readouterr()
         works(session(found, prepare=at_warnings))
         (line,) = log_lines(capfd, "profile auto")
-        assert "no backend" in line and "libhip-backend.so" in line, line
+        assert "no usable backend" in line and "libhip-backend.so" in line, line
         text = error_of(lambda: session(found, profile="hip"))
         assert "libhip-backend.so" in text and "help" in text, text
 

@@ -1,9 +1,9 @@
 //! Finds and opens third-party libraries at run time, with one search for all of ROCm.
 //!
 //! ```
-//! use dylib::{Surroundings, rocm};
+//! use dylib::{SearchContext, rocm};
 //!
-//! for candidate in Surroundings::of_process().candidates(&rocm::HIP, None) {
+//! for candidate in SearchContext::of_process().candidates(&rocm::HIP, None) {
 //!     println!("{candidate:?}");
 //! }
 //! ```
@@ -11,7 +11,7 @@
 //! | type | what it is |
 //! |---|---|
 //! | [`rocm::Library`] | the names of one library, and where installations have it |
-//! | [`Surroundings`] | the parts of an environment that matter: variables, folders, loaded libraries |
+//! | [`SearchContext`] | the parts of an environment that matter: variables, folders, loaded libraries |
 //! | [`Candidate`] | one place to try |
 //! | [`Loaded`], [`Failed`] | the library that opened, or every [`Attempt`] with its reason |
 //! | [`Library`] | an open library |

@@ -27,7 +27,7 @@ const ROWS: &[Row] = &[
     Row::new("a_product_without_a_kernel_is_refused_when_run", a_product_without_a_kernel_is_refused_when_run),
     Row::new("bytes_are_summed_as_integers", bytes_are_summed_as_integers),
     Row::new("missing_memory_is_refused", missing_memory_is_refused),
-    Row::new("a_failure_has_the_librarys_status", a_failure_has_the_librarys_status),
+    Row::new("a_failure_has_the_status_of_the_library", a_failure_has_the_status_of_the_library),
     Row::new("every_object_is_destroyed", every_object_is_destroyed),
     Row::new("kernels_compile_load_and_run", kernels_compile_load_and_run),
     Row::new("a_captured_launch_is_replayed", a_captured_launch_is_replayed),
@@ -164,7 +164,7 @@ fn missing_memory_is_refused(device: &Device) -> Outcome {
     Ok(())
 }
 
-fn a_failure_has_the_librarys_status(device: &Device) -> Outcome {
+fn a_failure_has_the_status_of_the_library(device: &Device) -> Outcome {
     let refused = device.blas_lt()?.prepare(&MatmulDesc::new(4, 4, 4, DataType::I8), 1);
     let error = refused.map(|_| ()).unwrap_err();
     assert_eq!(error.code(), Some(3), "{error}");
