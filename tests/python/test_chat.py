@@ -122,7 +122,7 @@ def test_bytes_that_are_not_text_do_not_end_the_conversation():
     with Terminal() as terminal:
         terminal.wait_for(PROMPT)
         terminal.type(b"h\xe9l")
-        terminal.wait_for("not UTF-8")
+        terminal.wait_for("not valid UTF-8")
         terminal.wait_for(PROMPT)
         terminal.type("/stats\r")
         terminal.wait_for("messages      0")
