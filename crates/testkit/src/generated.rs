@@ -28,13 +28,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_says_something_else_is_an_error_that_names_it() {
+    fn a_file_with_other_contents_is_an_error_that_names_it() {
         let error = check("README.md", "something else").unwrap_err().to_string();
         assert!(error.contains("README.md is out of date") && error.contains("something else"), "{error}");
     }
 
     #[test]
-    fn a_file_that_says_the_text_is_fine() {
+    fn a_file_with_the_expected_contents_passes() {
         check("LICENSE-MIT", &std::fs::read_to_string(crate::place::root().join("LICENSE-MIT")).unwrap()).unwrap();
     }
 }

@@ -2,6 +2,8 @@
 //! special tokens, a chat template. Its output is noise, but the same noise everywhere; [`TinyDecoder::scores`]
 //! computes the expected scores in plain loops over 64-bit floats.
 
+mod hybrid;
+
 use std::f64::consts::PI;
 use std::path::Path;
 
@@ -31,6 +33,10 @@ pub const END: [u32; 2] = [258, 259];
 pub struct TinyDecoder {
     vocabulary: usize,
     logits: ElementType,
+    /// Sequences of more tokens are rotated by the table for long ones.
+    threshold: Option<usize>,
+    /// Whether it has states and rows of positions.
+    is_hybrid: bool,
     embedding: Vec<f32>,
     packed: Vec<f32>,
     output: Vec<f32>,
@@ -53,6 +59,8 @@ impl TinyDecoder {
         TinyDecoder {
             vocabulary,
             logits: ElementType::Float,
+            threshold: None,
+            is_hybrid: false,
             embedding: weights(1, vocabulary * HIDDEN, 1.0),
             packed: weights(2, HIDDEN * PACKED, 2.0 * scale),
             output: weights(3, QUERY * HIDDEN, 2.0 * scale),
@@ -64,6 +72,28 @@ impl TinyDecoder {
     #[must_use]
     pub fn half_logits(self) -> TinyDecoder {
         TinyDecoder { logits: ElementType::Float16, ..self }
+    }
+
+    /// The same, without the embeddings of the last `count` tokens: a run with one of them fails on ONNX Runtime's CPU
+    /// provider.
+    #[must_use]
+    pub fn without_embeddings(mut self, count: usize) -> TinyDecoder {
+        self.embedding.truncate((self.vocabulary - count) * HIDDEN);
+        self
+    }
+
+    /// The same with LongRoPE: by the width of the mask, an `If` chooses between a table for sequences of up to
+    /// `threshold` tokens and one for longer sequences.
+    #[must_use]
+    pub fn long_rope(self, threshold: usize) -> TinyDecoder {
+        TinyDecoder { threshold: Some(threshold), ..self }
+    }
+
+    /// The same with a convolution, a sum over all tokens, and three rows of positions: a decoder with states of fixed
+    /// size.
+    #[must_use]
+    pub fn hybrid(self) -> TinyDecoder {
+        TinyDecoder { is_hybrid: true, ..self }
     }
 
     /// Writes the folder's files. With `shared`, keys and values stay in one buffer.
@@ -85,9 +115,10 @@ impl TinyDecoder {
         let matrix = |name: &str, rows: usize, columns: usize, values: &[f32]| {
             Tensor::floats(name, [rows as i64, columns as i64], values)
         };
-        let table = |function: fn(f64) -> f64| -> Vec<f32> {
-            let angles = (0..CONTEXT).flat_map(|position| (0..HEAD / 2).map(move |index| angle(position, index)));
-            angles.map(|angle| function(angle) as f32).collect()
+        let table = |name: &str, factors: Factors, rows: usize, function: fn(f64) -> f64| {
+            let angles = (0..rows).flat_map(|position| (0..HEAD / 2).map(move |index| factors.angle(position, index)));
+            let angles: Vec<f32> = angles.map(|angle| function(angle) as f32).collect();
+            matrix(name, rows, HEAD / 2, &angles)
         };
         let int = |value: usize| Attribute::Int(value as i64);
         let kv = |length: &'static str| ["batch".into(), Dim::Size(1), length.into(), Dim::Size(HEAD as i64)];
@@ -111,30 +142,58 @@ impl TinyDecoder {
         };
         let logits = ["batch".into(), "sequence".into(), Dim::Size(self.vocabulary as i64)];
         let graph = Graph::new("tiny")
+            .node(Node::new("Gather", ["embedding", "input_ids"], ["embedded"]))
+            .node(Node::new("Shape", ["attention_mask"], ["shape"]))
+            .node(Node::new("Gather", ["shape", "index"], ["width"]).attribute("axis", int(0)));
+        let graph = match self.threshold {
+            None => graph.initializer(table("cos", Factors::Plain, CONTEXT, f64::cos)).initializer(table(
+                "sin",
+                Factors::Plain,
+                CONTEXT,
+                f64::sin,
+            )),
+            Some(threshold) => {
+                let tables = |factors: Factors, rows: usize| {
+                    let part = |name: &str, function| {
+                        let value = Attribute::Tensor(table(name, factors, rows, function));
+                        Node::new("Constant", [], [name]).attribute("value", value)
+                    };
+                    let dims = || [Dim::Size(rows as i64), Dim::Size(HEAD as i64 / 2)];
+                    let output = |name: &str| ValueInfo::tensor(name, ElementType::Float, dims());
+                    let graph = Graph::new("tables").node(part("cosines", f64::cos)).node(part("sines", f64::sin));
+                    Attribute::Graph(graph.output(output("cosines")).output(output("sines")))
+                };
+                let choice = Node::new("If", ["is_long"], ["cos", "sin"])
+                    .attribute("then_branch", tables(Factors::Long, CONTEXT))
+                    .attribute("else_branch", tables(Factors::Short, threshold));
+                graph
+                    .initializer(Tensor::int64s("threshold", [], &[threshold as i64]))
+                    .node(Node::new("Greater", ["width", "threshold"], ["is_long"]))
+                    .node(choice)
+            }
+        };
+        let mixed = if self.is_hybrid { "mixed" } else { "embedded" };
+        let graph = if self.is_hybrid { hybrid::add(graph) } else { graph };
+        let graph = graph
             .input(ints("input_ids", "sequence"))
             .input(ints("attention_mask", "total"))
             .input(float("past_key_values.0.key", kv("past")))
             .input(float("past_key_values.0.value", kv("past")))
-            .initializer(matrix("embedding", self.vocabulary, HIDDEN, &self.embedding))
+            .initializer(matrix("embedding", self.embedding.len() / HIDDEN, HIDDEN, &self.embedding))
             .initializer(matrix("packed_weight", HIDDEN, PACKED, &self.packed))
             .initializer(matrix("output_weight", QUERY, HIDDEN, &self.output))
             .initializer(matrix("head_weight", HIDDEN, self.vocabulary, &self.head))
-            .initializer(matrix("cos", CONTEXT, HEAD / 2, &table(f64::cos)))
-            .initializer(matrix("sin", CONTEXT, HEAD / 2, &table(f64::sin)))
             .initializer(Tensor::int64s("axis", [1], &[1]))
             .initializer(Tensor::int64s("one", [1], &[1]))
             .initializer(Tensor::int64s("index", [], &[1]))
             .node(Node::new("ReduceSum", ["attention_mask", "axis"], ["sums"]).attribute("keepdims", int(0)))
             .node(Node::new("Sub", ["sums", "one"], ["last"]))
             .node(cast("last", "lengths", ElementType::Int32))
-            .node(Node::new("Shape", ["attention_mask"], ["shape"]))
-            .node(Node::new("Gather", ["shape", "index"], ["width"]).attribute("axis", int(0)))
             .node(cast("width", "total", ElementType::Int32))
-            .node(Node::new("Gather", ["embedding", "input_ids"], ["embedded"]))
-            .node(Node::new("MatMul", ["embedded", "packed_weight"], ["packed"]))
+            .node(Node::new("MatMul", [mixed, "packed_weight"], ["packed"]))
             .node(attention)
             .node(Node::new("MatMul", ["attended", "output_weight"], ["projected"]))
-            .node(Node::new("Add", ["embedded", "projected"], ["sum"]))
+            .node(Node::new("Add", [mixed, "projected"], ["sum"]))
             .node(Node::new("MatMul", ["sum", "head_weight"], ["scores"]))
             .node(cast("scores", "logits", self.logits))
             .output(ValueInfo::tensor("logits", self.logits, logits))
@@ -148,16 +207,25 @@ impl TinyDecoder {
     /// # Panics
     /// When the sequence is empty or has a token outside the vocabulary.
     pub fn scores(&self, tokens: &[u32]) -> Vec<f64> {
-        let embedded: Vec<&[f32]> =
-            tokens.iter().map(|&token| &self.embedding[token as usize * HIDDEN..][..HIDDEN]).collect();
+        let row = |token: u32| self.embedding[token as usize * HIDDEN..][..HIDDEN].iter().map(|&x| x.into()).collect();
+        let mut embedded: Vec<Vec<f64>> = tokens.iter().map(|&token| row(token)).collect();
+        if self.is_hybrid {
+            embedded = hybrid::mixed(&embedded);
+        }
         let packed: Vec<Vec<f64>> =
-            embedded.iter().map(|row| product(row.iter().map(|&x| x.into()), &self.packed, PACKED)).collect();
+            embedded.iter().map(|row| product(row.iter().copied(), &self.packed, PACKED)).collect();
         let part = |position: usize, from: usize| &packed[position][from..from + HEAD];
-        let keys: Vec<Vec<f64>> = (0..tokens.len()).map(|position| rotated(part(position, QUERY), position)).collect();
+        let factors = match self.threshold {
+            None => Factors::Plain,
+            Some(threshold) if tokens.len() > threshold => Factors::Long,
+            Some(_) => Factors::Short,
+        };
+        let keys: Vec<Vec<f64>> =
+            (0..tokens.len()).map(|position| rotated(part(position, QUERY), position, factors)).collect();
         let last = tokens.len() - 1;
         let mut attended = Vec::with_capacity(QUERY);
         for head in 0..HEADS {
-            let query = rotated(part(last, head * HEAD), last);
+            let query = rotated(part(last, head * HEAD), last, factors);
             let weights: Vec<f64> = keys
                 .iter()
                 .map(|key| (query.iter().zip(key).map(|(q, k)| q * k).sum::<f64>() / (HEAD as f64).sqrt()).exp())
@@ -169,19 +237,35 @@ impl TinyDecoder {
             }));
         }
         let projected = product(attended.into_iter(), &self.output, HIDDEN);
-        let sum = projected.into_iter().zip(embedded[last]).map(|(x, &y)| x + f64::from(y));
+        let sum = projected.into_iter().zip(&embedded[last]).map(|(x, y)| x + y);
         product(sum, &self.head, self.vocabulary)
     }
 }
 
-fn angle(position: usize, index: usize) -> f64 {
-    position as f64 * 10_000f64.powf(-2.0 * index as f64 / HEAD as f64) % (2.0 * PI)
+/// What the angles of positions are divided by.
+#[derive(Clone, Copy)]
+enum Factors {
+    Plain,
+    Short,
+    Long,
 }
 
-fn rotated(row: &[f64], position: usize) -> Vec<f64> {
+impl Factors {
+    fn angle(self, position: usize, index: usize) -> f64 {
+        let growth = match self {
+            Factors::Plain => 0.0,
+            Factors::Short => 0.02,
+            Factors::Long => 0.5,
+        };
+        let factor = 1.0 + growth * index as f64;
+        position as f64 / factor * 10_000f64.powf(-2.0 * index as f64 / HEAD as f64) % (2.0 * PI)
+    }
+}
+
+fn rotated(row: &[f64], position: usize, factors: Factors) -> Vec<f64> {
     let half = HEAD / 2;
     let turn = |index: usize, sign: f64| {
-        let (sin, cos) = angle(position, index % half).sin_cos();
+        let (sin, cos) = factors.angle(position, index % half).sin_cos();
         row[index] * cos + sign * row[(index + half) % HEAD] * sin
     };
     (0..HEAD).map(|index| turn(index, if index < half { -1.0 } else { 1.0 })).collect()
@@ -272,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_has_a_letter_of_its_own() {
+    fn every_byte_has_a_unique_character() {
         let letters: std::collections::BTreeSet<char> = (0..=255).map(printable).collect();
         assert_eq!(letters.len(), 256);
         assert_eq!((printable(b' '), printable(b'\n'), printable(b'a')), ('Ġ', 'Ċ', 'a'));

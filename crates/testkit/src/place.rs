@@ -11,6 +11,17 @@ pub fn root() -> PathBuf {
     manifest.ancestors().nth(2).unwrap_or(manifest).to_path_buf()
 }
 
+/// ONNX Runtime's C library and the staged provider with its host device; `None`, with a printed reason, if one is
+/// missing.
+pub fn provider_on_host() -> Option<(PathBuf, PathBuf)> {
+    let find = || {
+        staged_library("hip-backend")?;
+        staged_library("hip-host")?;
+        anyhow::Ok((onnxruntime()?, staged_library("amdgpu-ep")?))
+    };
+    find().inspect_err(|reason| println!("skipped: {reason}")).ok()
+}
+
 /// The interpreter of the virtual environment.
 ///
 /// # Errors
