@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_before_the_first_rows_own_are_found() {
+    fn finds_the_number_of_keys_before_the_first_row() {
         for (past, wanted) in [(None, 0), (Some(0), 0), (Some(5), 5), (Some(-2), -2)] {
             let found = attention(past, |e, [product, is_ahead, never]| e.select(is_ahead, never, product)).causal();
             assert_eq!(found, Some(wanted));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_scores_hide_and_round_does_not_matter() {
+    fn other_masks_and_rounding_do_not_matter() {
         let found = attention(Some(1), |e, [product, is_ahead, never]| {
             let mask = e.input(1, DType::Bool);
             let capped = e.binary(Binary::Mul, product, product);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_something_is_left_of_are_not_hidden() {
+    fn keys_with_a_finite_score_are_not_hidden() {
         type Write = fn(&mut Expr, [Ref; 3], Ref) -> Ref;
         let low = |e: &mut Expr| e.constant(Scalar::Float(-1e4), DType::F16);
         let others: [Write; 4] = [

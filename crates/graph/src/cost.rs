@@ -13,8 +13,8 @@ pub struct Cost {
 }
 
 impl Step {
-    /// The least the step can cost. Operations are exact for products and elementwise work. Other steps count as many
-    /// as their largest input or output has elements.
+    /// A lower bound for the step's cost. Operations are exact for products and elementwise work. Other steps count one
+    /// operation per element of their largest input or output.
     pub fn cost(&self) -> Cost {
         // The attention dominates: it reads the cache once, and the append adds little.
         if let Prim::AppendAttention(both) = &self.prim
@@ -79,6 +79,10 @@ fn flops(prim: &Prim, step: &Step) -> u64 {
             // With a gate, the product has twice as many columns as the output.
             plain * if product.gate.is_some() { 2 } else { 1 } + out * finish
         }
+        // Each token updates and reads the state `[…, size, width]` of its heads.
+        Prim::LinearAttention(_) => 4 * elems(first) * extent(inputs.get(2), 1),
+        Prim::CausalConv(_) => 2 * out * extent(second, 1),
+        Prim::ExpertProduct(_) => 2 * out * extent(first, 1),
         // Queries `[batch, rows, size]`, and values `[batch, keys, width]`.
         Prim::Attention(_) => {
             let values = inputs.get(2);
@@ -148,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repeated_is_read_once() {
+    fn repeated_elements_are_read_once() {
         let mut map = step(Prim::Map(Map { expr: sum() }), &[&[4, 8], &[4, 8]], &[4, 8]);
         map.inputs[1].strides = [0isize, 1].into_iter().collect();
         assert_eq!(map.cost(), Cost { bytes: 2 * (32 + 8 + 32), flops: 32 });
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gather_reads_what_it_makes_and_not_the_whole_table() {
+    fn a_gather_reads_only_the_gathered_rows() {
         let mut gather = step(Prim::Gather, &[&[1, 1000, 8], &[3]], &[1, 3, 8]);
         gather.inputs[1].dtype = DType::I64;
         assert_eq!(gather.cost(), Cost { bytes: 2 * 24 + 3 * 8 + 2 * 24, flops: 24 });

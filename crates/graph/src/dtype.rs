@@ -18,10 +18,15 @@ pub enum DType {
     U32,
     U64,
     Bool,
+    /// 8-bit floats are only stored and converted: [`stored`](Self::stored) is what devices see.
+    F8E4M3Fn,
+    F8E4M3Fnuz,
+    F8E5M2,
+    F8E5M2Fnuz,
 }
 
 impl DType {
-    /// Every type.
+    /// Every type that devices compute in.
     pub const ALL: [Self; 13] = [
         Self::F32,
         Self::F64,
@@ -38,6 +43,19 @@ impl DType {
         Self::Bool,
     ];
 
+    /// The types that are only stored and converted.
+    pub const FLOAT8: [Self; 4] = [Self::F8E4M3Fn, Self::F8E4M3Fnuz, Self::F8E5M2, Self::F8E5M2Fnuz];
+
+    /// True for the four types of [`FLOAT8`](Self::FLOAT8).
+    pub const fn is_float8(self) -> bool {
+        matches!(self, Self::F8E4M3Fn | Self::F8E4M3Fnuz | Self::F8E5M2 | Self::F8E5M2Fnuz)
+    }
+
+    /// The type that holds this one on a device: 8-bit floats are bytes there.
+    pub const fn stored(self) -> Self {
+        if self.is_float8() { Self::U8 } else { self }
+    }
+
     /// Bytes of one element.
     pub const fn bytes(self) -> usize {
         match self {
@@ -45,17 +63,18 @@ impl DType {
             Self::F32 | Self::I32 | Self::U32 => 4,
             Self::F16 | Self::Bf16 | Self::I16 | Self::U16 => 2,
             Self::I8 | Self::U8 | Self::Bool => 1,
+            Self::F8E4M3Fn | Self::F8E4M3Fnuz | Self::F8E5M2 | Self::F8E5M2Fnuz => 1,
         }
     }
 
-    /// True for the four floating-point types.
+    /// True for the four floating-point types that are computed in.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F64 | Self::F16 | Self::Bf16)
     }
 
     /// True for signed and unsigned integers; `Bool` is neither.
     pub const fn is_int(self) -> bool {
-        !self.is_float() && !matches!(self, Self::Bool)
+        !self.is_float() && !self.is_float8() && !matches!(self, Self::Bool)
     }
 
     /// True for types with negative values.
@@ -87,6 +106,10 @@ impl DType {
             Self::U32 => "u32",
             Self::U64 => "u64",
             Self::Bool => "bool",
+            Self::F8E4M3Fn => "f8e4m3fn",
+            Self::F8E4M3Fnuz => "f8e4m3fnuz",
+            Self::F8E5M2 => "f8e5m2",
+            Self::F8E5M2Fnuz => "f8e5m2fnuz",
         }
     }
 }

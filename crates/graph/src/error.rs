@@ -14,7 +14,7 @@ impl Declined {
 
 /// Why a graph cannot be planned for the given shapes: the model or its input is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-// Exhaustive: whoever adds a variant decides in `exec::ExecError::kind` who is at fault.
+// Exhaustive on purpose: a new variant must be classified in `exec::ExecError::kind`, which says who is at fault.
 pub enum LowerError {
     /// A node's inputs break its operator's rules.
     #[error("{node}: {reason}")]

@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_written_twice_is_kept_once() {
+    fn equal_operations_are_stored_once() {
         let mut expr = Expr::new();
         let (a, b) = (expr.input(0, DType::F16), expr.input(0, DType::F16));
         assert_eq!(a, b);

@@ -54,6 +54,7 @@ pub struct Graph {
     outputs: Vec<ValueId>,
     last_rows: Vec<usize>,
     unread: Unread,
+    padded_masks: bool,
 }
 
 /// What may be done with an output's unread rows.
@@ -98,6 +99,17 @@ impl Graph {
     /// what may be done with the other rows.
     pub fn set_last_rows(&mut self, outputs: Vec<usize>, unread: Unread) {
         (self.last_rows, self.unread) = (outputs, unread);
+    }
+
+    /// Says that the application pads attention masks to a fixed width: a total length that follows from a mask's width
+    /// may exceed the true length of every sequence.
+    pub fn set_padded_masks(&mut self) {
+        self.padded_masks = true;
+    }
+
+    /// Whether attention masks may be wider than the longest sequence.
+    pub fn has_padded_masks(&self) -> bool {
+        self.padded_masks
     }
 
     /// A value.
@@ -155,7 +167,7 @@ impl Graph {
         Self { values: self.values.iter().map(bare).collect(), ..self.clone() }
     }
 
-    /// Outputs of which only the rows of last tokens are read.
+    /// Outputs that are read only at the rows of last tokens.
     pub fn last_rows(&self) -> impl Iterator<Item = ValueId> {
         self.last_rows.iter().filter_map(|&output| self.outputs.get(output).copied())
     }

@@ -1,4 +1,4 @@
-//! The middle of the graph engine: turns ONNX graphs into plans of a few primitives.
+//! The planner of the graph engine: turns ONNX graphs into plans made of a few primitives.
 //!
 //! | stage | module | what comes out |
 //! |---|---|---|
@@ -19,6 +19,7 @@
 pub mod cache;
 pub mod cost;
 pub mod dtype;
+pub mod experts;
 pub mod expr;
 pub mod ir;
 pub mod lower;
@@ -31,10 +32,12 @@ pub mod product;
 pub mod quant;
 pub mod recurrent;
 pub mod shape;
+pub mod state;
 pub mod tensor;
 
 mod causal;
 mod error;
+mod float8;
 mod spec;
 
 pub use dtype::{DType, Scalar};

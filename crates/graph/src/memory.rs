@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_away_are_fetched_once_and_only_if_somebody_reads_them() {
+    fn stored_bytes_are_fetched_once_on_first_read() {
         for len in [5, HUGE_PAGE] {
             let store = std::sync::Arc::new(Counting(AtomicUsize::new(0)));
             let here = Memory::copy_of(&vec![7; len]);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn lent_bytes_are_read_where_they_lie_until_a_copy_is_wanted() {
+    fn borrowed_bytes_are_read_in_place_until_a_copy_is_requested() {
         let words: &'static [u128] = &[7, 8, 9];
         let bytes: &'static [u8] = bytemuck::cast_slice(words);
         let lent = Memory::lent(Box::new(bytes)).unwrap();

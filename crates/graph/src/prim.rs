@@ -9,9 +9,11 @@ use crate::shape::{self, Strides};
 use crate::{DType, Shape};
 
 pub use crate::cache::{Append, AppendAttention, CachedAttention, Filled, Positions, Rotary, Sinks};
+pub use crate::experts::{ExpertProduct, ExpertWeights};
 pub use crate::product::{Conv, Epilogue, Gate, MatMul, Product, ProductKind};
 pub use crate::quant::{QuantMatMul, WeightLayout, Zeros};
 pub use crate::recurrent::{Activation, ActivationKind, Cell, Recurrent, RecurrentInputs};
+pub use crate::state::{CausalConv, LinearAttention};
 
 /// A buffer of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -141,6 +143,23 @@ pub enum Prim {
     CachedAttention(CachedAttention),
     /// Append and attention for one token: see [`AppendAttention`].
     AppendAttention(AppendAttention),
+    /// A convolution along a sequence, with a state: see [`CausalConv`].
+    CausalConv(CausalConv),
+    /// Attention with a state instead of a cache: see [`LinearAttention`].
+    LinearAttention(LinearAttention),
+    /// Rows times the weights of experts that they choose: see [`ExpertProduct`].
+    ExpertProduct(ExpertProduct),
+    /// Keeps the newest rows of a cache of keys and values that has become too long.
+    ///
+    /// The inputs are `starts [batch]`, i32 or i64, keys `[batch, heads, rows, size]`, values
+    /// `[batch, heads, rows, width]`, then the cache that the result replaces: keys `[batch, heads, total, size]` and
+    /// values `[batch, heads, total, width]`. The outputs have the shapes of that cache and are dense: row `r` is row
+    /// `starts[batch] + r` of the first two, and zeros after their end. A start outside `0..=rows` is an index out of
+    /// range.
+    ///
+    /// The replaced cache is not read. It is an operand because an output may have its address, as described for
+    /// [`Append`].
+    Retain,
 }
 
 impl Prim {
@@ -170,6 +189,10 @@ impl Prim {
             Self::Append(_) => "append",
             Self::CachedAttention(_) => "cached_attention",
             Self::AppendAttention(_) => "rotary_append_attention",
+            Self::CausalConv(_) => "causal_conv",
+            Self::LinearAttention(_) => "linear_attention",
+            Self::ExpertProduct(_) => "expert_product",
+            Self::Retain => "retain",
         }
     }
 }

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_the_kind_and_what_is_fused() {
+    fn names_show_the_kind_and_what_is_fused() {
         let norm = Norm { axes: 1, epsilon: 0.0, centre: false, scale: true, bias: false, round_before_scale: false };
         let epilogue = Epilogue { operands: 2, dtype: DType::F32, expr: Expr::new() };
         let gate = Gate { dtype: DType::F32, expr: Expr::new() };

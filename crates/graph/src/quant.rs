@@ -17,7 +17,7 @@ use crate::{Graph, Node, Tensor};
 /// | zero points, packed | u8 | `[n, ceil(blocks · bits / 8)]` | packed as the weights, each row starts a new byte |
 /// | zero points, floats | f32, f16 or bf16 | `[n, blocks]` | |
 ///
-/// In a device's own layout, these inputs are what the device made of them ([`lay_out`]).
+/// In a device's own layout, the device defines what these inputs hold ([`lay_out`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QuantMatMul {
     /// Bits per weight: 2, 4 or 8.

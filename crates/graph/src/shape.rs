@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_count_from_both_ends_and_never_twice() {
+    fn axes_count_from_both_ends_and_may_not_repeat() {
         assert_eq!(axis(-1, 3), Some(2));
         assert_eq!(axis(3, 3), None);
         assert_eq!(axis(-4, 3), None);

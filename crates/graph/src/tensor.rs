@@ -96,6 +96,12 @@ impl Tensor {
         self.memory.id()
     }
 
+    /// The same bytes in the type that devices see.
+    #[must_use]
+    pub fn as_stored(&self) -> Self {
+        Self { dtype: self.dtype.stored(), ..self.clone() }
+    }
+
     /// The same tensor with its bytes kept in a store. They are fetched on the first read, and then stay.
     #[must_use]
     pub fn stored(&self, store: Box<dyn Store>) -> Self {
@@ -128,7 +134,7 @@ impl Tensor {
             bytemuck::pod_read_unaligned(&bytes[at * size_of::<T>()..][..size_of::<T>()])
         }
         let bytes = self.bytes();
-        match self.dtype {
+        match self.dtype.stored() {
             DType::F32 => Scalar::Float(f64::from(read::<f32>(bytes, at))),
             DType::F64 => Scalar::Float(read::<f64>(bytes, at)),
             DType::F16 => Scalar::Float(read::<half::f16>(bytes, at).to_f64()),
@@ -141,7 +147,8 @@ impl Tensor {
             DType::U16 => Scalar::Uint(u64::from(read::<u16>(bytes, at))),
             DType::U32 => Scalar::Uint(u64::from(read::<u32>(bytes, at))),
             DType::U64 => Scalar::Uint(read::<u64>(bytes, at)),
-            DType::Bool => Scalar::Int(i64::from(bytes[at] != 0)),
+            // What is stored is never an 8-bit float.
+            _ => Scalar::Int(i64::from(bytes[at] != 0)),
         }
     }
 
@@ -189,10 +196,11 @@ fn push(bytes: &mut Vec<u8>, value: Scalar, dtype: DType) {
         DType::F64 => bytes.extend(value.as_f64().to_ne_bytes()),
         DType::F16 => bytes.extend(half::f16::from_f64(value.as_f64()).to_ne_bytes()),
         DType::Bf16 => bytes.extend(half::bf16::from_f64(value.as_f64()).to_ne_bytes()),
-        DType::I8 | DType::U8 | DType::Bool => bytes.push(value.as_i64() as u8),
+        // An 8-bit float is given by its bits.
+        dtype if dtype.bytes() == 1 => bytes.push(value.as_i64() as u8),
         DType::I16 | DType::U16 => bytes.extend((value.as_i64() as u16).to_ne_bytes()),
         DType::I32 | DType::U32 => bytes.extend((value.as_i64() as u32).to_ne_bytes()),
-        DType::I64 | DType::U64 => bytes.extend(value.as_i64().to_ne_bytes()),
+        _ => bytes.extend(value.as_i64().to_ne_bytes()),
     }
 }
 
@@ -203,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_must_fit_the_shape() {
+    fn bytes_must_match_the_shape() {
         assert!(Tensor::from_bytes(DType::F32, &[2], &[0; 7]).is_none());
         assert!(Tensor::from_bytes(DType::F32, &[usize::MAX, 3], &[]).is_none());
         assert_eq!(Tensor::from_bytes(DType::F32, &[0, 5], &[]).unwrap().elems(), 0);

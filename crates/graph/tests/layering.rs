@@ -60,7 +60,7 @@ fn is_foreign(word: &str) -> bool {
 }
 
 #[test]
-fn foreign_names_are_told_from_others() {
+fn foreign_names_are_recognised() {
     for word in ["OrtValue", "hipStream_t", "hip", "HipStream", "cudaMalloc", "libloading", "ort_ep", "kernels"] {
         assert!(is_foreign(word), "{word}");
     }

@@ -74,7 +74,7 @@ fn arithmetic_on_constants_takes_no_step() {
 }
 
 #[test]
-fn shapes_that_do_not_fit_are_an_error_that_names_the_node() {
+fn mismatched_shapes_give_an_error_that_names_the_node() {
     let mut graph = Graph::new();
     let x = graph.add_value("x", DType::F32, None);
     let y = graph.add_value("y", DType::F32, None);
@@ -86,7 +86,7 @@ fn shapes_that_do_not_fit_are_an_error_that_names_the_node() {
 }
 
 #[test]
-fn a_tensor_beyond_the_address_space_is_refused() {
+fn a_tensor_beyond_the_address_space_is_rejected() {
     let mut graph = Graph::new();
     let x = graph.add_value("x", DType::F32, None);
     graph.set_inputs(vec![x]);

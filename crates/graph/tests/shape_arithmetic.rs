@@ -47,7 +47,7 @@ fn axis(axis: i64) -> [(&'static str, Attribute); 1] {
 }
 
 #[test]
-fn splitting_heads_by_the_batch_and_length_at_hand_takes_one_copy() {
+fn splitting_heads_by_computed_extents_takes_one_copy() {
     let mut model = Model::default();
     let x = model.graph.add_value("x", DType::F32, None);
     model.graph.set_inputs(vec![x]);
@@ -74,7 +74,7 @@ fn splitting_heads_by_the_batch_and_length_at_hand_takes_one_copy() {
 }
 
 #[test]
-fn slices_products_choices_and_ranges_of_shapes_are_known() {
+fn slices_products_selections_and_ranges_of_shapes_are_known() {
     let mut model = Model::default();
     let x = model.graph.add_value("x", DType::F16, None);
     model.graph.set_inputs(vec![x]);

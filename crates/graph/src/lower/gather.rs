@@ -243,7 +243,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_give_back_the_places_they_were_cut_from(places in prop::collection::vec(0usize..6, 0..20), max in 0isize..4) {
+        fn runs_cover_the_original_positions(places in prop::collection::vec(0usize..6, 0..20), max in 0isize..4) {
             let mut back = Vec::new();
             for run in pieces(&places, max) {
                 prop_assert!(run.step.abs() <= max);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn evenly_spaced_places_are_one_run() {
+    fn evenly_spaced_positions_are_one_run() {
         for (places, runs) in [(&[3][..], 1), (&[3, 3, 3], 1), (&[4, 2, 0], 1), (&[], 0), (&[0, 1, 3], 2)] {
             assert_eq!(pieces(places, isize::MAX).len(), runs, "{places:?}");
         }

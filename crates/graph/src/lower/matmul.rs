@@ -46,7 +46,8 @@ impl Lower<'_> {
         Ok(result)
     }
 
-    /// Emits the product of `[…, m, k]` and `[…, k, n]` whose leading axes are broadcast to `batch`; the result is dense.
+    /// Emits the product of `[…, m, k]` and `[…, k, n]` whose leading axes are broadcast to `batch`; the result is
+    /// dense.
     fn matmul_batched(&mut self, a: &Val, b: &Val, batch: &[usize], alpha: f32) -> Result<Val, LowerError> {
         let (m, k, n) = (a.shape()[a.rank() - 2], a.shape()[a.rank() - 1], b.shape()[b.rank() - 1]);
         let count =

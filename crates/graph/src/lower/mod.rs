@@ -89,15 +89,15 @@ pub fn lower(graph: &Graph, inputs: &[InputSpec]) -> Result<Lowered, LowerError>
     let mut cx = Lower { graph, node: NodeId(0), needed: false, buffers: Vec::new(), steps: Vec::new() };
     let mut values: Vec<Option<Val>> = vec![None; graph.values().len()];
     for (number, (id, spec)) in graph.inputs().iter().zip(inputs).enumerate() {
-        let dtype = graph.value(*id).dtype;
+        let dtype = graph.value(*id).dtype.stored();
         values[id.0 as usize] = Some(match &spec.known {
-            Some(tensor) => Val::known(tensor.clone()),
+            Some(tensor) => Val::known(tensor.as_stored()),
             None => cx.buffer_val(dtype, &spec.shape, Origin::Input(number))?,
         });
     }
     for (at, value) in graph.values().iter().enumerate() {
         if let (None, Some(constant)) = (&values[at], &value.constant) {
-            values[at] = Some(Val::known(constant.clone()));
+            values[at] = Some(Val::known(constant.as_stored()));
         }
     }
     for (at, node) in graph.nodes().iter().enumerate() {
@@ -116,7 +116,7 @@ pub fn lower(graph: &Graph, inputs: &[InputSpec]) -> Result<Lowered, LowerError>
         for (output, result) in node.outputs.iter().zip(results) {
             if let Some(id) = output {
                 let wanted = graph.value(*id).dtype;
-                if result.dtype() != wanted {
+                if result.dtype() != wanted.stored() {
                     return Err(cx.invalid(format!("produces {}, but the model declares {wanted}", result.dtype())));
                 }
                 values[id.0 as usize] = Some(result);

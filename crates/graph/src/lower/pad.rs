@@ -12,7 +12,7 @@ pub struct SliceSpec {
     pub start: i64,
     /// One past the last element.
     pub end: i64,
-    /// The distance from one element to the next; negative runs backwards, and never 0.
+    /// The distance from one element to the next; negative values run backwards. Never 0.
     pub step: i64,
 }
 

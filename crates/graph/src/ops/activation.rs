@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_that_have_no_default_must_be_there() {
+    fn parameters_without_a_default_are_required() {
         assert_eq!(with("ScaledTanh", &[f("alpha", 1.0)]).parse().unwrap_err(), "attribute beta is missing");
     }
 

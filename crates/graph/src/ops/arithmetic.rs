@@ -187,7 +187,7 @@ mod tests {
     use crate::ops::case::{Case, assert_close, tensor, vector};
 
     #[test]
-    fn any_number_of_operands_is_joined() {
+    fn any_number_of_operands_is_combined() {
         for count in 1..30usize {
             let operands = (0..count).map(|at| tensor(DType::F32, &[], &[at as f64]));
             let case = |name| {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn remainders_take_the_sign_the_attribute_says() {
+    fn fmod_selects_the_sign_of_remainders() {
         let case = |dtype, fmod| {
             Case::new("Mod", 13)
                 .with("fmod", Attribute::Int(fmod))
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_shift_out_of_the_type() {
+    fn bits_shifted_out_of_the_type_are_dropped() {
         let case = |direction: &str| {
             Case::new("BitShift", 11)
                 .with("direction", Attribute::Text(direction.to_owned()))

@@ -266,7 +266,7 @@ mod tests {
     use crate::ops::trial::{Given, Trial, device};
 
     #[test]
-    fn heads_may_be_joined_shared_and_preceded_by_a_past() {
+    fn heads_may_be_merged_shared_and_have_a_past() {
         let joined = Trial::new("Attention", 23).int("q_num_heads", 6).int("kv_num_heads", 2);
         let joined = joined.input(device(&[2, 3, 24])).input(device(&[2, 5, 8])).input(device(&[2, 5, 14]));
         let joined = joined.input(Given::Absent).input(device(&[2, 2, 4, 4])).input(device(&[2, 2, 4, 7]));
@@ -275,14 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn heads_that_can_not_be_shared_are_refused() {
+    fn incompatible_head_counts_are_rejected() {
         let trial = Trial::new("Attention", 23).input(device(&[1, 3, 2, 4])).input(device(&[1, 2, 2, 4]));
         let found = trial.input(device(&[1, 2, 2, 4])).shapes();
         assert_eq!(found, Err("Attention: heads [1, 3, 2, 4] cannot share [1, 2, 2, 4]".to_owned()));
     }
 
     #[test]
-    fn declines_what_implementations_read_differently() {
+    fn declines_forms_on_which_implementations_disagree() {
         let trial = Trial::new("Attention", 24).int("is_causal", 1);
         let trial = (0..3).fold(trial, |trial, _| trial.input(device(&[1, 1, 2, 4])));
         let trial = (3..6).fold(trial, |trial, _| trial.input(Given::Absent));

@@ -1,4 +1,5 @@
 //! Values in another element type.
+use crate::float8::Format;
 use crate::lower::{Lower, Storage};
 use crate::ops::{Entry, Meaning, NodeInfo, Op, RowWise};
 use crate::{DType, Declined, LowerError, Tensor, Val};
@@ -19,6 +20,10 @@ pub(super) const fn dtype_of_onnx(number: i64) -> Option<DType> {
         12 => DType::U32,
         13 => DType::U64,
         16 => DType::Bf16,
+        17 => DType::F8E4M3Fn,
+        18 => DType::F8E4M3Fnuz,
+        19 => DType::F8E5M2,
+        20 => DType::F8E5M2Fnuz,
         _ => return None,
     })
 }
@@ -54,8 +59,49 @@ impl Op for Cast {
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let value = cx.required(inputs, 0)?;
-        Ok(vec![cx.cast(value, self.to)?])
+        Ok(vec![cx.cast(value, self.to.stored())?])
     }
+}
+
+/// A conversion from or to 8-bit floats.
+#[derive(Debug)]
+struct Float8Cast {
+    name: &'static str,
+    from: Option<Format>,
+    to: DType,
+    /// Numbers that are too large become the largest one.
+    saturate: bool,
+}
+
+impl Op for Float8Cast {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn row_wise(&self) -> RowWise {
+        RowWise::Elements
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let value = cx.required(inputs, 0)?;
+        let converted = cx.map(&[value], self.to.stored(), |expr, arguments| {
+            let number = self.from.map_or(arguments[0], |format| format.decoded(expr, arguments[0]));
+            match Format::of(self.to) {
+                Some(format) => format.encoded(expr, number, self.saturate),
+                None => number,
+            }
+        })?;
+        Ok(vec![converted])
+    }
+}
+
+/// The operator for a conversion between two types.
+fn conversion(node: &NodeInfo<'_>, name: &'static str, from: DType, to: DType) -> Result<Box<dyn Op>, Declined> {
+    if from == to || !(from.is_float8() || to.is_float8()) {
+        return Ok(Box::new(Cast { name, to }));
+    }
+    let saturate = node.attributes.flag_or("saturate", true)?;
+    Ok(Box::new(Float8Cast { name, from: Format::of(from), to, saturate }))
 }
 
 /// The same bits in another type of the same width.
@@ -84,14 +130,13 @@ impl Op for BitCast {
 }
 
 fn parse_cast(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
-    node.input(0)?;
+    let from = node.input(0)?.dtype;
     let to = dtype_attribute(node, "to")?.ok_or_else(|| Declined::new("attribute to is missing"))?;
-    Ok(Box::new(Cast { name: "Cast", to }))
+    conversion(node, "Cast", from, to)
 }
 
 fn parse_cast_like(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
-    node.input(0)?;
-    Ok(Box::new(Cast { name: "CastLike", to: node.input(1)?.dtype }))
+    conversion(node, "CastLike", node.input(0)?.dtype, node.input(1)?.dtype)
 }
 
 fn parse_bit_cast(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
@@ -123,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn casts_cut_off_wrap_and_round() {
+    fn casts_truncate_wrap_and_round() {
         assert_eq!(cast(&[2.9, -2.9, 0.0], DType::F32, 7, DType::I64), [2.0, -2.0, 0.0]);
         assert_eq!(cast(&[300.0, -1.0], DType::I32, 2, DType::U8), [44.0, 255.0]);
         assert_eq!(cast(&[1.0 + 1.0 / 4096.0, 1e6], DType::F32, 10, DType::F16), [1.0, f64::INFINITY]);
@@ -135,14 +180,30 @@ mod tests {
     #[test]
     fn every_type_has_its_onnx_number() {
         let found: Vec<_> = (0..30).filter_map(dtype_of_onnx).collect();
-        assert_eq!(found.len(), DType::ALL.len());
-        assert!(DType::ALL.iter().all(|dtype| found.contains(dtype)));
+        let all = [&DType::ALL[..], &DType::FLOAT8].concat();
+        assert_eq!(found.len(), all.len());
+        assert!(all.iter().all(|dtype| found.contains(dtype)));
     }
 
     #[test]
-    fn a_cast_to_a_type_we_lack_is_declined() {
-        let case = Case::new("Cast", 19).with("to", Attribute::Int(17)).input(vector(DType::F32, &[1.0]));
-        assert_eq!(case.parse().unwrap_err(), "attribute to is the unsupported ONNX element type 17");
+    fn a_cast_to_an_unsupported_type_is_declined() {
+        let case = Case::new("Cast", 19).with("to", Attribute::Int(23)).input(vector(DType::F32, &[1.0]));
+        assert_eq!(case.parse().unwrap_err(), "attribute to is the unsupported ONNX element type 23");
+    }
+
+    #[test]
+    fn eight_bit_floats_are_converted_and_moved_but_not_computed_with() {
+        // 1, -1.5 and the largest number.
+        let codes = [0x38, 0xBC, 0x7E].map(f64::from);
+        assert_eq!(cast(&codes, DType::F8E4M3Fn, 1, DType::F32), [1.0, -1.5, 448.0]);
+        assert_eq!(cast(&[1.0, -1.5, 1e9], DType::F32, 17, DType::F8E4M3Fn), codes);
+        assert_eq!(cast(&codes, DType::F8E4M3Fn, 17, DType::F8E4M3Fn), codes);
+        // From one format to the other: 448 has a neighbour in two bits.
+        assert_eq!(cast(&codes, DType::F8E4M3Fn, 19, DType::F8E5M2), [0x3C, 0xBE, 0x5F].map(f64::from));
+        let moved = Case::new("Flatten", 21).input(vector(DType::F8E5M2, &codes)).output(DType::F8E5M2);
+        assert_eq!(moved.floats(), codes);
+        let sum = Case::new("Relu", 14).input(vector(DType::F8E5M2, &codes)).output(DType::F8E5M2);
+        assert_eq!(sum.parse().unwrap_err(), "f8e5m2 can be converted and moved, but not computed with");
     }
 
     #[test]
@@ -152,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_stay_as_they_are_without_a_step() {
+    fn bit_casts_need_no_step() {
         let case = |to| Case::new("BitCast", 26).with("to", Attribute::Int(to)).input(vector(DType::I8, &[-1.0, 5.0]));
         assert_eq!(case(2).output(DType::U8).floats(), [255.0, 5.0]);
         let lowered = case(2).output(DType::U8).lower(false).unwrap();

@@ -264,7 +264,7 @@ mod tests {
     use crate::ops::trial::{Given, Trial};
 
     #[test]
-    fn statistics_that_are_weights_leave_one_map() {
+    fn constant_statistics_become_one_map() {
         let mut trial = Trial::new("BatchNormalization", 15).input(Given::Device(DType::F32, &[1, 2, 5]));
         for _ in 0..4 {
             trial = trial.input(Given::Numbers(DType::F32, &[1.0, 2.0], &[2]));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn other_norms_are_declined() {
+    fn unsupported_norms_are_declined() {
         let trial = Trial::new("LpNormalization", 1).int("p", 3).input(Given::Device(DType::F32, &[2]));
         assert_eq!(trial.steps().unwrap_err(), "unsupported p 3");
         let trial = Trial::new("LRN", 13).input(Given::Device(DType::F32, &[1, 2, 3]));

@@ -44,7 +44,7 @@ impl Common {
         }
         let mut result = scores(cx, q, k, self.alpha(q.shape()[3]))?;
         if let Some(bias) = bias {
-            let bias = cx.expand(bias, result.shape())?;
+            let bias = cx.expand(&first_columns(bias, k.shape()[2]), result.shape())?;
             result = cx.binary(Binary::Add, &result, &bias)?;
         }
         if let Some(mask) = mask {
@@ -93,7 +93,8 @@ impl Common {
         // Masks and biases limit how many keys there are.
         let last = |value: &Val| value.shape().last().copied().filter(|_| value.rank() > 1);
         let seen = bias.and_then(last).or(mask.and_then(last)).unwrap_or(extent).min(extent);
-        let bias = bias.map(|bias| cx.expand(bias, &[batch, heads, rows, seen])).transpose()?;
+        let bias = bias.map(|bias| first_columns(bias, seen));
+        let bias = bias.map(|bias| cx.expand(&bias, &[batch, heads, rows, seen])).transpose()?;
         let bias = match (bias, mask) {
             (bias, None) => bias,
             (None, Some(mask)) => {
@@ -126,8 +127,8 @@ impl Common {
     }
 
     /// Scores with the filter value added where a padding mask hides a key. The mask has an integer per key, or per
-    /// query and key. Or it has, per batch, the index of the first padding key, then optionally that of the first real
-    /// key.
+    /// query and key; ONNX Runtime GenAI's masks have more columns for keys to come. Or it has, per batch, the index of
+    /// the first padding key, then optionally that of the first real key.
     fn masked(&self, cx: &mut Lower<'_>, scores: &Val, mask: &Val) -> Result<Val, LowerError> {
         let dtype = scores.dtype();
         let (batch, sequence, total) = (scores.shape()[0], scores.shape()[2], scores.shape()[3]);
@@ -137,8 +138,8 @@ impl Common {
             expr.select(keep, score, low)
         };
         let raw = match *mask.shape() {
-            [b, t] if (b, t) == (batch, total) => Some(cx.reshape(mask, &[batch, 1, 1, total])?),
-            [b, s, t] if (b, s, t) == (batch, sequence, total) => Some(mask.unsqueezed(1)),
+            [b, t] if b == batch && t >= total => Some(first_columns(mask, total).unsqueezed(1).unsqueezed(1)),
+            [b, s, t] if (b, s) == (batch, sequence) && t >= total => Some(first_columns(mask, total).unsqueezed(1)),
             [count] if count == batch || count == 2 * batch => None,
             ref other => {
                 return Err(cx.invalid(format!(
@@ -170,6 +171,14 @@ impl Common {
             }
             filter(expr, arguments[0], keep)
         })
+    }
+}
+
+/// The columns of the keys that exist, of a mask or a bias that may have more.
+fn first_columns(value: &Val, keys: usize) -> Val {
+    match value.shape().last() {
+        Some(&columns) if columns > keys => value.sliced(value.rank() - 1, 0, 1, keys),
+        _ => value.clone(),
     }
 }
 

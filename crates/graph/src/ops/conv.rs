@@ -9,13 +9,14 @@ const MAX_SPATIAL: usize = 3;
 
 /// `Conv`.
 #[derive(Debug)]
-struct Conv {
+pub(super) struct Conv {
     window: Window,
     groups: usize,
 }
 
 impl Conv {
-    fn parse(node: &NodeInfo<'_>, x: usize, w: usize) -> Result<Self, Declined> {
+    /// Reads the attributes; `x` and `w` are the inputs with these operands.
+    pub(super) fn parse(node: &NodeInfo<'_>, x: usize, w: usize) -> Result<Self, Declined> {
         for index in [x, w] {
             if let Some(rank) = node.input(index)?.rank
                 && !(3..=MAX_SPATIAL + 2).contains(&rank)
@@ -29,8 +30,8 @@ impl Conv {
         Ok(Self { window: Window::parse(node.attributes)?, groups })
     }
 
-    /// Emits the convolution of x and w, which have the same type; so has the result.
-    fn emit(&self, cx: &mut Lower<'_>, x: &Val, w: &Val, bias: Option<&Val>) -> Result<Val, LowerError> {
+    /// Emits the convolution of x and w. Both have the same type, and so does the result.
+    pub(super) fn emit(&self, cx: &mut Lower<'_>, x: &Val, w: &Val, bias: Option<&Val>) -> Result<Val, LowerError> {
         let spatial = check(cx, x, w, self.window.kernel())?;
         let (channels, maps) = (x.shape()[1], w.shape()[0]);
         if channels != w.shape()[1] * self.groups || maps % self.groups != 0 {
@@ -283,7 +284,7 @@ mod tests {
     use crate::ops::trial::{Trial, device};
 
     #[test]
-    fn convolutions_have_the_shapes_of_onnx() {
+    fn convolutions_have_the_shapes_that_onnx_defines() {
         let conv = || Trial::new("Conv", 11).input(device(&[2, 4, 7, 9])).input(device(&[6, 2, 3, 2])).int("group", 2);
         assert_eq!(conv().shapes(), Ok(vec![vec![2, 6, 5, 8]]));
         let spread = conv().ints("strides", &[2, 1]).ints("dilations", &[1, 3]).ints("pads", &[1, 0, 0, 2]);
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn transposed_convolutions_have_the_shapes_of_onnx() {
+    fn transposed_convolutions_have_the_shapes_that_onnx_defines() {
         let conv = || Trial::new("ConvTranspose", 11).input(device(&[1, 1, 3, 3])).input(device(&[1, 2, 3, 3]));
         assert_eq!(conv().shapes(), Ok(vec![vec![1, 2, 5, 5]]));
         let strided = || conv().ints("strides", &[3, 2]);
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_that_do_not_fit_are_refused() {
+    fn mismatched_weights_are_rejected() {
         let conv = |w| Trial::new("Conv", 11).input(device(&[2, 4, 7])).input(device(w)).shapes();
         let message = |w: &str| Err(format!("Conv: f32[2, 4, 7] cannot be convolved with f32{w} in 1 groups"));
         assert_eq!(conv(&[6, 3, 3]), message("[6, 3, 3]"));
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn declines_what_devices_do_not_convolve() {
+    fn declines_unsupported_convolutions() {
         let trial = Trial::new("Conv", 11).input(device(&[1; 6])).input(device(&[1; 6]));
         assert_eq!(trial.shapes(), Err("input 0 has unsupported rank 6".to_owned()));
         let trial = Trial::new("Conv", 11).int("group", 0).input(device(&[1; 3])).input(device(&[1; 3]));

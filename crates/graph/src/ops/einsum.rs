@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn equations_that_make_no_sense_are_declined_or_refused() {
+    fn invalid_equations_are_rejected() {
         assert_eq!(einsum("ij->ik", &[&[2, 3]]).shapes(), Err("invalid equation \"ij->ik\"".to_owned()));
         assert_eq!(einsum("ij->ii", &[&[2, 3]]).shapes(), Err("invalid equation \"ij->ii\"".to_owned()));
         assert_eq!(einsum("i-j", &[&[2]]).shapes(), Err("invalid equation term \"i-j\"".to_owned()));

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn gather_puts_the_indices_axes_in_place_of_the_axis() {
+    fn gather_replaces_the_axis_by_the_axes_of_the_indices() {
         assert_eq!(ints(gather(1, Given::I64(&[2, 0, -2, 2], &[2, 2]))), (vec![2, 0, 1, 2, 5, 3, 4, 5], vec![2, 2, 2]));
         assert_eq!(ints(gather(0, Given::I64(&[-1], &[]))), (vec![3, 4, 5], vec![3]));
         assert_eq!(ints(gather(-1, Given::I64(&[], &[0]))), (vec![], vec![2, 0]));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_axis_has_nothing_to_gather() {
+    fn gathering_from_an_empty_axis_is_an_error() {
         let gather = |indices| Trial::new("Gather", 13).input(Given::Device(DType::F32, &[0, 2])).input(indices);
         assert!(gather(Given::Device(DType::I64, &[1])).shapes().is_err());
         assert_eq!(gather(Given::Device(DType::I64, &[0])).shapes().unwrap(), [[0, 2]]);

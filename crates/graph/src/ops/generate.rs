@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_of_a_shape_takes_its_type_from_the_value() {
+    fn constant_of_shape_has_the_type_of_its_value() {
         let seven = Tensor::scalar(DType::I32, Scalar::Int(7)).reshaped(&[1]).unwrap();
         let sevens = Trial::new("ConstantOfShape", 9).tensor("value", seven).gives(&[DType::I32]);
         assert_eq!(ints(sevens.clone().input(Given::I64(&[2, 2], &[2]))), (vec![7; 4], vec![2, 2]));
@@ -309,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn a_range_by_zero_is_refused() {
+    fn a_range_with_a_step_of_zero_is_rejected() {
         let trial = Trial::new("Range", 11).input(Given::I64(&[0], &[])).input(Given::I64(&[5], &[]));
         let error = trial.input(Given::I64(&[0], &[])).shapes().unwrap_err();
         assert_eq!(error, "Range: there is no range from 0 to 5 by 0");
     }
 
     #[test]
-    fn eyes_have_ones_on_the_diagonal_asked_for() {
+    fn eye_like_has_ones_on_the_requested_diagonal() {
         let eye = |k| {
             let trial = Trial::new("EyeLike", 9).int("k", k).gives(&[DType::F64]);
             numbers(trial.input(Given::Device(DType::I32, &[2, 3])))
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn one_hot_turns_negative_indices_once_and_leaves_others_off() {
+    fn one_hot_wraps_negative_indices_once() {
         let one_hot = |axis| {
             let trial = Trial::new("OneHot", 11).int("axis", axis).gives(&[DType::F32]);
             trial.input(Given::I64(&[0, -1, 3], &[3])).input(Given::I64(&[3], &[]))

@@ -1,6 +1,8 @@
 //! com.microsoft's `GroupQueryAttention`: one decoder step over a key-value cache.
 use crate::lower::{Lower, Storage};
 use crate::ops::norm::Layer;
+use crate::ops::quantised_cache::Width;
+use crate::ops::windowed_cache::{Lengths, Staged, Window};
 use crate::ops::{Entry, Meaning, NodeInfo, Op};
 use crate::prim::{Append, CachedAttention, Filled, Positions, Rotary, Sinks};
 use crate::{DType, Declined, LowerError, Prim, Scalar, Tensor, Val};
@@ -36,6 +38,10 @@ struct GroupQueryAttention {
     interleaved: bool,
     causal: bool,
     window: Option<usize>,
+    /// The cache holds only the end of a sequence that is longer than it.
+    is_windowed: bool,
+    /// The width of the numbers in a quantised cache.
+    quantised: Option<Width>,
     softcap: Option<f32>,
     smooth: bool,
     epsilon: f32,
@@ -63,7 +69,12 @@ impl Op for GroupQueryAttention {
     }
 
     fn meaning(&self) -> Meaning<'_> {
-        Meaning::CachedAttention { lengths: input::LENGTHS }
+        Meaning::CachedAttention {
+            lengths: input::LENGTHS,
+            total: input::TOTAL,
+            tables: [input::COSINES, input::SINES],
+            positions: input::POSITIONS,
+        }
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
@@ -83,26 +94,70 @@ impl Op for GroupQueryAttention {
             return Err(cx.invalid(format!("total_sequence_length is {total}, less than the {rows} new tokens")));
         }
         let (lengths, filled) = self.lengths(cx, inputs, batch, rows, total)?;
-        let past = self.past(cx, inputs, [batch, size])?;
+        let stored_size = self.quantised.map_or(Some(size), |width| width.elements(size));
+        let stored_size =
+            stored_size.ok_or_else(|| cx.invalid(format!("heads of {size} cannot be stored in pairs")))?;
+        let past = self.past(cx, inputs, [batch, stored_size])?;
         let held = past.map_or(0, |[keys, _]| keys.shape()[2]);
         let (queries, keys) = self.normed(cx, inputs, queries, keys)?;
         let (queries, keys) = self.turned(cx, inputs, (queries, keys), (&lengths, filled))?;
 
         let by_head = |value: &Val| value.permuted(&[0, 2, 1, 3]);
+        let new = self.stored(cx, inputs, [&keys, &values].map(by_head))?;
+        let bias = given(input::BIAS).map(|bias| self.bias(cx, bias, [batch, rows, total])).transpose()?;
+        let queries = by_head(&queries);
+        if self.is_windowed && held < total {
+            let window = self.cache_window(cx, held)?;
+            let Some(past) = past else { return Err(cx.invalid("a windowed cache without a past")) };
+            let last = cx.required(inputs, input::LENGTHS)?;
+            let lengths = Lengths { last, rows, is_first: rows == total };
+            let Staged { all, before, present: [present_keys, present_values], bias } =
+                window.step(cx, &lengths, [&new[0], &new[1]], past, bias.as_ref())?;
+            let all = self.loaded(cx, inputs, all, queries.dtype())?;
+            let seen = Seen { cache: &all, lengths: &before, filled: Filled { shift: 0 }, bias };
+            let output = self.attend(cx, &queries, &seen, given(input::SINKS))?;
+            return Ok(vec![output, present_keys, present_values]);
+        }
         let extent = held.max(total);
-        let new = [&keys, &values].map(by_head);
-        let present_keys = cx.fresh(keys.dtype(), &[batch, self.shared, extent, size])?;
-        let present_values = cx.fresh(keys.dtype(), &[batch, self.shared, extent, size])?;
+        let present_keys = cx.fresh(new[0].dtype(), &[batch, self.shared, extent, stored_size])?;
+        let present_values = cx.fresh(new[0].dtype(), &[batch, self.shared, extent, stored_size])?;
         if present_keys.elems() > 0 {
             let prim = Prim::Append(Append { filled, past: past.is_some(), rotary: None });
             let operands: Vec<&Val> = [&lengths].into_iter().chain(&new).chain(past.into_iter().flatten()).collect();
             cx.emit(prim, &operands, &[&present_keys, &present_values]);
         }
 
-        let bias = given(input::BIAS).map(|bias| self.bias(cx, bias, [batch, rows, total])).transpose()?;
         // A bias does not cover the keys after its end; no row sees these.
-        let seen = if bias.is_some() { total } else { extent };
-        let sinks = match given(input::SINKS) {
+        let visible = if bias.is_some() { total } else { extent };
+        let cache = [&present_keys, &present_values].map(|cache| cache.sliced(2, 0, 1, visible));
+        let cache = self.loaded(cx, inputs, cache, queries.dtype())?;
+        let seen = Seen { cache: &cache, lengths: &lengths, filled, bias };
+        let output = self.attend(cx, &queries, &seen, given(input::SINKS))?;
+        Ok(vec![output, present_keys, present_values])
+    }
+}
+
+/// What queries attend to.
+struct Seen<'a> {
+    /// Keys and values `[batch, heads, rows, size]`, with those of the new tokens.
+    cache: &'a [Val; 2],
+    lengths: &'a Val,
+    filled: Filled,
+    /// `[batch, heads, rows, …]`, a column for each row of the cache.
+    bias: Option<Val>,
+}
+
+impl GroupQueryAttention {
+    /// The result `[batch, rows, heads · size]` for queries `[batch, heads, rows, size]`.
+    fn attend(
+        &self,
+        cx: &mut Lower<'_>,
+        queries: &Val,
+        seen: &Seen<'_>,
+        given_sinks: Option<&Val>,
+    ) -> Result<Val, LowerError> {
+        let &[batch, _, rows, size] = queries.shape() else { return Err(cx.invalid("queries without four axes")) };
+        let sinks = match given_sinks {
             Some(sinks) if sinks.shape() != [self.heads] => {
                 return Err(cx.invalid(format!(
                     "head_sink of shape {:?} does not match {} heads",
@@ -117,27 +172,54 @@ impl Op for GroupQueryAttention {
         let alpha = if self.scale == 0.0 { (1.0 / (size as f64).sqrt()) as f32 } else { self.scale };
         let prim = Prim::CachedAttention(CachedAttention {
             alpha,
-            filled,
+            filled: seen.filled,
             causal: self.causal,
             window: self.window,
             softcap: self.softcap,
-            bias: bias.is_some(),
+            bias: seen.bias.is_some(),
             sinks,
         });
         let output = cx.fresh(queries.dtype(), &[batch, rows, self.heads, size])?;
         if output.elems() > 0 {
-            let (q, out) = (by_head(&queries), by_head(&output));
-            let (k, v) = (present_keys.sliced(2, 0, 1, seen), present_values.sliced(2, 0, 1, seen));
+            let [keys, values] = seen.cache;
             let operands: Vec<&Val> =
-                [&q, &k, &v, &lengths].into_iter().chain(&bias).chain(given(input::SINKS)).collect();
-            cx.emit(prim, &operands, &[&out]);
+                [queries, keys, values, seen.lengths].into_iter().chain(&seen.bias).chain(given_sinks).collect();
+            cx.emit(prim, &operands, &[&output.permuted(&[0, 2, 1, 3])]);
         }
-        let output = cx.reshape(&output, &[batch, rows, self.heads * size])?;
-        Ok(vec![output, present_keys, present_values])
+        cx.reshape(&output, &[batch, rows, self.heads * size])
     }
-}
 
-impl GroupQueryAttention {
+    /// New keys and values as the cache stores them.
+    fn stored(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>], new: [Val; 2]) -> Result<[Val; 2], LowerError> {
+        let Some(width) = self.quantised else { return Ok(new) };
+        let [keys, values] = input::SCALES.map(|at| cx.required(inputs, at));
+        Ok([width.stored(cx, &new[0], keys?)?, width.stored(cx, &new[1], values?)?])
+    }
+
+    /// Keys and values of a cache in the type of the queries. A quantised cache is converted as a whole.
+    fn loaded(
+        &self,
+        cx: &mut Lower<'_>,
+        inputs: &[Option<Val>],
+        cache: [Val; 2],
+        dtype: DType,
+    ) -> Result<[Val; 2], LowerError> {
+        let Some(width) = self.quantised else { return Ok(cache) };
+        let [keys, values] = input::SCALES.map(|at| cx.required(inputs, at));
+        Ok([width.loaded(cx, &cache[0], keys?, dtype)?, width.loaded(cx, &cache[1], values?, dtype)?])
+    }
+
+    /// The window of a cache with this many rows.
+    fn cache_window(&self, cx: &Lower<'_>, capacity: usize) -> Result<Window, LowerError> {
+        let size = self.window.unwrap_or(usize::MAX);
+        if capacity < size {
+            return Err(cx.invalid(format!(
+                "a cache of {capacity} rows is shorter than its window of {size}\n  help: pass a past of at least {size} rows"
+            )));
+        }
+        Ok(Window { capacity, size })
+    }
+
     /// Queries, keys and values, from one input or from three.
     fn parts(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Parts, LowerError> {
         let split = |cx: &mut Lower<'_>, value: &Val, heads: usize| match *value.shape() {
@@ -292,23 +374,47 @@ fn beside(first: &Val, second: &Val) -> Option<Val> {
     follows.then(|| first.widened(2, first.shape()[2] + second.shape()[2]))
 }
 
+/// The width of the numbers in a quantised cache, if the node has one.
+fn cache_width(node: &NodeInfo<'_>) -> Result<Option<Width>, Declined> {
+    let attributes = node.attributes;
+    let kinds = [attributes.text("k_quant_type", "NONE")?, attributes.text("v_quant_type", "NONE")?];
+    let scales = input::SCALES.map(|at| node.optional(at).map(|scale| scale.dtype));
+    if kinds == ["NONE"; 2] && scales == [None; 2] {
+        return Ok(None);
+    }
+    if let Some(other) = kinds.into_iter().find(|kind| !["PER_TENSOR", "PER_CHANNEL"].contains(kind)) {
+        return Err(Declined::new(format!("a cache with keys or values quantised as {other:?} is not supported")));
+    }
+    if scales != [Some(DType::F32); 2] {
+        return Err(Declined::new("a quantised cache needs k_scale and v_scale of type f32"));
+    }
+    let past = node.optional(input::PAST_KEY).map(|past| past.dtype);
+    match attributes.int("kv_cache_bit_width", 8)? {
+        8 if past == Some(Width::Float8.dtype()) => Ok(Some(Width::Float8)),
+        8 => Ok(Some(Width::Eight)),
+        4 => Ok(Some(Width::Four)),
+        bits => Err(Declined::new(format!("a cache of {bits} bits is not supported; 8 and 4 are"))),
+    }
+}
+
 fn parse_group_query_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let attributes = node.attributes;
     let dtype = node.accept(0, |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16))?;
-    let quantised = attributes.int("kv_cache_bit_width", 0)? != 0
-        || ["k_quant_type", "v_quant_type"]
-            .iter()
-            .any(|name| attributes.text(name, "NONE").is_ok_and(|it| it != "NONE"))
-        || input::SCALES.iter().any(|&at| node.optional(at).is_some());
-    if quantised {
-        return Err(Declined::new("a quantised key-value cache is not supported"));
-    }
-    for at in [input::KEY, input::VALUE, input::PAST_KEY, input::PAST_VALUE, input::COSINES, input::SINES, input::BIAS]
-        .into_iter()
-        .chain([input::SINKS, input::QUERY_NORM, input::KEY_NORM])
-    {
+    let quantised = cache_width(node)?;
+    for at in [input::KEY, input::VALUE, input::COSINES, input::SINES, input::BIAS].into_iter().chain([
+        input::SINKS,
+        input::QUERY_NORM,
+        input::KEY_NORM,
+    ]) {
         if let Some(other) = node.optional(at).filter(|other| other.dtype != dtype) {
             return Err(Declined::new(format!("input {at} has type {}, but the queries are {dtype}", other.dtype)));
+        }
+    }
+    let stored = quantised.map_or(dtype, Width::dtype);
+    for at in [input::PAST_KEY, input::PAST_VALUE] {
+        if let Some(other) = node.optional(at).filter(|other| other.dtype != stored) {
+            let why = if quantised.is_some() { "the attributes ask for" } else { "but the queries are" };
+            return Err(Declined::new(format!("input {at} has type {}, {why} {stored}", other.dtype)));
         }
     }
     for pair in [[input::KEY, input::VALUE], [input::PAST_KEY, input::PAST_VALUE], [input::COSINES, input::SINES]] {
@@ -331,9 +437,6 @@ fn parse_group_query_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Decli
     if node.wants(3) || attributes.int("qk_output", 0)? != 0 {
         return Err(Declined::new("the output qk is not supported"));
     }
-    if attributes.int("sliding_window_cache", 0)? != 0 {
-        return Err(Declined::new("sliding_window_cache is not supported"));
-    }
     let count = |name: &str| -> Result<usize, Declined> {
         let count = usize::try_from(attributes.int(name, 0)?).ok().filter(|&count| count > 0);
         count.ok_or_else(|| Declined::new(format!("{name} below 1")))
@@ -343,6 +446,11 @@ fn parse_group_query_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Decli
         return Err(Declined::new(format!("{heads} query heads cannot share {shared} key heads")));
     }
     let softcap = attributes.float("softcap", 0.0)?;
+    let window = usize::try_from(attributes.int("local_window_size", -1)?).ok().filter(|&window| window > 0);
+    let is_windowed = attributes.int("sliding_window_cache", 0)? != 0;
+    if is_windowed && (window.is_none() || node.optional(input::PAST_KEY).is_none()) {
+        return Err(Declined::new("sliding_window_cache needs local_window_size and a past"));
+    }
     Ok(Box::new(GroupQueryAttention {
         heads,
         shared,
@@ -350,7 +458,9 @@ fn parse_group_query_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Decli
         rotary,
         interleaved: attributes.flag("rotary_interleaved")?,
         causal: attributes.flag_or("causal", true)?,
-        window: usize::try_from(attributes.int("local_window_size", -1)?).ok().filter(|&window| window > 0),
+        window,
+        is_windowed,
+        quantised,
         softcap: (softcap > 0.0).then_some(softcap),
         // ONNX Runtime's kernels treat any other value as false.
         smooth: attributes.int("smooth_softmax", 0)? == 1,

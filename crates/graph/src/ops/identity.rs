@@ -20,7 +20,7 @@ impl Op for Identity {
     }
 }
 
-/// Drops nothing, and its mask says so.
+/// Dropout at inference: keeps every element, and the mask says so.
 #[derive(Debug)]
 struct Dropout {
     /// Bool since opset 10; before that the input's type.
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn dropout_keeps_everything_and_its_mask_says_so() {
+    fn dropout_keeps_every_element_and_returns_a_full_mask() {
         let outputs = dropout(13).output(DType::Bool).run().unwrap();
         assert_eq!(outputs[0], vector(DType::F32, &[1.0, 2.0]));
         assert_eq!(outputs[1], vector(DType::Bool, &[1.0, 1.0]));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn dropout_that_trains_is_declined_unless_its_ratio_is_zero() {
+    fn dropout_in_training_mode_is_declined_unless_its_ratio_is_zero() {
         let scalar = |dtype, value| tensor(dtype, &[], &[value]);
         let training = |ratio| dropout(13).input(scalar(DType::F32, ratio)).input(scalar(DType::Bool, 1.0));
         assert_eq!(training(0.5).parse().unwrap_err(), "training_mode is not supported");

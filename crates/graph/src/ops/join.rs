@@ -38,7 +38,7 @@ mod tests {
     use crate::ops::trial::{Given, Trial, ints};
 
     #[test]
-    fn concat_joins_along_either_axis() {
+    fn concat_works_along_any_axis() {
         let (a, b) = (Given::I64(&[1, 2], &[1, 2]), Given::I64(&[3, 4], &[1, 2]));
         let concat = |axis| ints(Trial::new("Concat", 13).int("axis", axis).input(a).input(b));
         assert_eq!(concat(0), (vec![1, 2, 3, 4], vec![2, 2]));
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn concat_copies_each_input_once_and_refuses_other_extents() {
+    fn concat_copies_each_input_once_and_rejects_mismatched_extents() {
         let concat = Trial::new("Concat", 13).int("axis", 0).input(Given::Device(DType::F16, &[2, 3]));
         let fits = concat.clone().input(Given::Device(DType::F16, &[0, 3])).input(Given::Device(DType::F16, &[1, 3]));
         assert_eq!((fits.shapes().unwrap(), fits.steps().unwrap()), (vec![vec![3, 3]], vec!["map", "map"]));

@@ -311,7 +311,7 @@ mod tests {
     use crate::ops::trial::{Given, Trial, device};
 
     #[test]
-    fn products_have_the_shapes_of_numpy() {
+    fn products_have_the_shapes_that_numpy_defines() {
         for (a, b, want) in [
             (&[3][..], &[3][..], Ok(&[][..])),
             (&[3], &[2, 3, 4], Ok(&[2, 4])),
@@ -339,13 +339,13 @@ mod tests {
     }
 
     #[test]
-    fn a_product_over_nothing_is_zero_without_a_step() {
+    fn a_product_over_an_empty_axis_is_zero_without_a_step() {
         let trial = Trial::new("MatMul", 13).input(device(&[2, 0])).input(device(&[0, 4]));
         assert_eq!(trial.steps(), Ok(vec![]));
     }
 
     #[test]
-    fn gemm_wants_matrices_and_an_addend_that_fits() {
+    fn gemm_requires_matrices_and_a_matching_addend() {
         let gemm = || Trial::new("Gemm", 13).input(device(&[3, 2])).input(device(&[4, 3]));
         let transposed = gemm().int("transA", 1).int("transB", 1);
         assert_eq!(transposed.clone().input(device(&[4])).shapes(), Ok(vec![vec![2, 4]]));

@@ -50,6 +50,17 @@ pub enum Meaning<'a> {
     CachedAttention {
         /// The input with the index of each sequence's last token.
         lengths: usize,
+        /// The input with the total length.
+        total: usize,
+        /// The inputs with the cosines and the sines of positions.
+        tables: [usize; 2],
+        /// The input with the positions of the tokens, which is optional.
+        positions: usize,
+    },
+    /// A choice by the first input between two lists of this many results, which follow it.
+    Choice {
+        /// The number of results.
+        results: usize,
     },
 }
 

@@ -8,6 +8,7 @@ use crate::lower::{Lower, Val};
 use crate::{DType, Declined, LowerError, Tensor, Value};
 
 mod activation;
+mod affine_grid;
 mod arithmetic;
 mod attention;
 mod attributes;
@@ -15,26 +16,39 @@ mod attributes;
 mod case;
 mod cast;
 mod channel_norm;
+mod choice;
 mod contrib_attention;
 mod conv;
 mod cumulative;
+mod diffusion;
 mod einsum;
 mod elementwise;
+mod experts;
 pub(crate) mod fused;
+mod fused_conv;
+mod gated_delta_net;
+mod gates;
 mod gather;
 mod gather_block_quantized;
 mod generate;
+mod grid_sample;
 mod group_query_attention;
 mod identity;
+mod integer_float;
+mod interleaved;
 mod join;
 mod last_rows;
+mod linear_attention;
 mod loss;
 mod matmul;
 mod matmul_nbits;
 mod meaning;
+mod mrotary;
 mod norm;
 mod pad;
 mod pool;
+mod qlinear;
+mod quantised_cache;
 mod quantize;
 mod quantized;
 mod recurrent;
@@ -45,19 +59,23 @@ mod rotary;
 mod scatter;
 mod search;
 mod select;
+mod signal_window;
 mod skip_norm;
 mod slice;
 mod softmax;
 mod spatial_move;
+mod table_positions;
 #[cfg(test)]
 mod trial;
 mod window;
+mod windowed_cache;
 
 pub use attributes::{Attribute, Attributes};
 pub(crate) use last_rows::{LastRows, PlacedRows};
 pub(crate) use matmul::{BiasedParts, MergedMatMul};
 pub use matmul_nbits::QuantProduct;
 pub use meaning::{Meaning, RowWise};
+pub(crate) use table_positions::TablePositions;
 
 /// An ONNX node with its attributes parsed and checked.
 ///
@@ -193,18 +211,24 @@ const FAMILIES: &[&[Entry]] = &[
     spatial_move::OPS,
     pool::OPS,
     conv::OPS,
+    fused_conv::OPS,
     matmul::OPS,
     matmul_nbits::OPS,
+    integer_float::OPS,
+    experts::OPS,
     activation::OPS,
     arithmetic::OPS,
     cast::OPS,
     identity::OPS,
     quantize::OPS,
+    qlinear::OPS,
     select::OPS,
+    choice::OPS,
     elementwise::UNARY,
     elementwise::BINARY,
     reduce::OPS,
     channel_norm::OPS,
+    diffusion::OPS,
     norm::OPS,
     skip_norm::OPS,
     loss::OPS,
@@ -213,23 +237,43 @@ const FAMILIES: &[&[Entry]] = &[
     cumulative::OPS,
     einsum::OPS,
     resize::OPS,
+    grid_sample::OPS,
+    affine_grid::OPS,
+    signal_window::OPS,
     attention::OPS,
     contrib_attention::OPS,
     group_query_attention::OPS,
     rotary::OPS,
+    mrotary::OPS,
+    linear_attention::OPS,
+    gated_delta_net::OPS,
+    gates::OPS,
     recurrent::OPS,
 ];
 
 /// Decoder operators that are known but not supported, by domain, with the reason.
 const LEFT_ALONE: &[(&str, &str, &str)] = &[
-    (MICROSOFT, "MoE", "experts are chosen by values that are known only on the device"),
-    (MICROSOFT, "QMoE", "experts are chosen by values that are known only on the device"),
-    (MICROSOFT, "LinearAttention", "the state of linear attention is not supported"),
-    (MICROSOFT, "CausalConvWithState", "the state of a convolution over tokens is not supported"),
     (MICROSOFT, "PagedAttention", "paged caches are not supported"),
     (MICROSOFT, "SparseAttention", "sparse attention is not supported"),
     (MICROSOFT, "DecoderMaskedMultiHeadAttention", "beam-search caches are not supported"),
     (MICROSOFT, "DecoderMaskedSelfAttention", "beam-search caches are not supported"),
+];
+
+/// The operators that convert 8-bit floats, keep them in a cache, or move them as bytes.
+const FLOAT8_OPS: &[&str] = &[
+    "GroupQueryAttention",
+    "Cast",
+    "CastLike",
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "Identity",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "Shape",
+    "Size",
 ];
 
 const MICROSOFT: &str = "com.microsoft";
@@ -258,6 +302,12 @@ pub fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     if let Some(rank) = ranks.max().filter(|&rank| rank > MAX_RANK) {
         return Err(Declined::new(format!("rank {rank} exceeds the maximum of {MAX_RANK}")));
     }
+    let dtypes = node.inputs.iter().flatten().map(|input| input.dtype).chain(node.outputs.iter().flatten().copied());
+    if let Some(dtype) = dtypes.into_iter().find(|dtype| dtype.is_float8())
+        && !FLOAT8_OPS.contains(&node.op_type)
+    {
+        return Err(Declined::new(format!("{dtype} can be converted and moved, but not computed with")));
+    }
     (row.parse)(node)
 }
 
@@ -273,15 +323,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operators_that_are_left_alone_say_why() {
+    fn unsupported_operators_give_a_reason() {
         let attributes = Attributes::default();
         let reason = |domain, op_type| {
             let (inputs, outputs) = (&[], &[]);
             let info = NodeInfo { domain, op_type, since_version: 1, attributes: &attributes, inputs, outputs };
             parse(&info).err().map(|declined| declined.to_string()).unwrap_or_default()
         };
-        assert!(reason("com.microsoft", "QMoE").contains("experts"));
-        assert_eq!(reason("", "QMoE"), "the operator is not supported");
+        assert!(reason("com.microsoft", "SparseAttention").contains("sparse"));
+        assert_eq!(reason("", "SparseAttention"), "the operator is not supported");
         assert!(LEFT_ALONE.iter().all(|(domain, op_type, _)| !supported().contains(&(*domain, *op_type))));
     }
 }

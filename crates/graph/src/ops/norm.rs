@@ -212,18 +212,18 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_across_layers_is_applied_behind() {
+    fn a_scale_across_layers_is_applied_afterwards() {
         assert_eq!(trial("RMSNormalization", &[3, 4]).steps().unwrap(), ["norm", "map"]);
     }
 
     #[test]
-    fn scales_that_do_not_fit_are_refused() {
+    fn mismatched_scales_are_rejected() {
         assert!(trial("LayerNormalization", &[3]).steps().is_err());
         assert!(trial("LayerNormalization", &[5, 3, 4]).steps().is_err());
     }
 
     #[test]
-    fn statistics_have_extent_one_where_it_was_normalised() {
+    fn statistics_have_extent_one_along_normalised_axes() {
         let wanted = trial("LayerNormalization", &[3, 4]).int("axis", -2).gives(&[DType::F16, DType::F32, DType::F32]);
         assert_eq!(wanted.shapes().unwrap(), [vec![2, 3, 4], vec![2, 1, 1], vec![2, 1, 1]]);
     }

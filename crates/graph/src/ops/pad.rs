@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_pads_cut_off_before_others_pad() {
+    fn negative_pads_crop_before_positive_pads_are_added() {
         assert_eq!(ints(pad("constant", &[-1, -2])).0, [2]);
         assert_eq!(ints(pad("constant", &[-2, 1])).0, [3, 4, 0]);
         assert_eq!(ints(pad("edge", &[-1, 2])).0, [2, 3, 4, 4, 4]);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn pads_of_chosen_axes_come_in_their_order() {
+    fn pads_follow_the_order_of_the_axes() {
         let data = Given::I64(&[1, 2, 3, 4], &[2, 2]);
         let pads = Given::I64(&[1, 0, 0, 1], &[4]);
         let pad = Trial::new("Pad", 18).input(data).input(pads).input(Given::Absent).input(Given::I64(&[-1, 0], &[2]));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_pads_are_refused() {
+    fn absurd_pads_are_rejected() {
         for mode in ["constant", "edge", "reflect", "wrap"] {
             assert!(pad(mode, &[i64::MAX, i64::MAX]).shapes().is_err(), "{mode}");
         }

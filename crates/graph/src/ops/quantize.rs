@@ -1,5 +1,6 @@
 //! Quantisation: integers that stand for multiples of a scale.
 use crate::expr::{Binary, Expr, Ref, Unary};
+use crate::float8::Format;
 use crate::lower::Lower;
 use crate::ops::cast::dtype_attribute;
 use crate::ops::{Entry, NodeInfo, Op};
@@ -122,11 +123,18 @@ fn quantized(expr: &mut Expr, x: Ref, scale: Ref, zero: Option<Ref>, (low, high)
     expr.binary(Binary::Min, raised, high)
 }
 
+/// What numbers are rounded to.
+#[derive(Clone, Copy, Debug)]
+enum Codes {
+    Integers { low: f64, high: f64 },
+    Floats { format: Format, saturate: bool },
+}
+
 #[derive(Debug)]
 struct QuantizeLinear {
     granularity: Granularity,
     to: DType,
-    range: (f64, f64),
+    codes: Codes,
 }
 
 impl Op for QuantizeLinear {
@@ -139,12 +147,22 @@ impl Op for QuantizeLinear {
         let mut parameters = vec![scale];
         parameters.extend(inputs.get(2).and_then(Option::as_ref));
         let (x, parameters) = self.granularity.fit(cx, whole, &parameters)?;
-        let operands: Vec<&Val> = std::iter::once(&x).chain(&parameters).collect();
-        let result = cx.map_to(&operands, self.to, x.shape(), |expr, arguments| {
+        // The zero point of 8-bit floats is zero.
+        let used = if matches!(self.codes, Codes::Floats { .. }) { &parameters[..1] } else { &parameters };
+        let operands: Vec<&Val> = std::iter::once(&x).chain(used).collect();
+        let result = cx.map_to(&operands, self.to.stored(), x.shape(), |expr, arguments| {
             let computed = expr.dtype(arguments[1]);
             // Integers are divided in the scale's precision.
             let x = if expr.dtype(arguments[0]) == computed { arguments[0] } else { expr.cast(arguments[0], computed) };
-            quantized(expr, x, arguments[1], arguments.get(2).copied(), self.range)
+            match self.codes {
+                Codes::Integers { low, high } => {
+                    quantized(expr, x, arguments[1], arguments.get(2).copied(), (low, high))
+                }
+                Codes::Floats { format, saturate } => {
+                    let ratio = expr.binary(Binary::Div, x, arguments[1]);
+                    format.encoded(expr, ratio, saturate)
+                }
+            }
         })?;
         Ok(vec![cx.reshape(&result, whole.shape())?])
     }
@@ -158,17 +176,23 @@ fn parse_quantize(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
         None => dtype_attribute(node, "output_dtype")?,
     };
     let to = named.unwrap_or(DType::U8);
-    let range = range(to).ok_or_else(|| Declined::new(format!("quantisation to {to} is not supported")))?;
+    let codes = match (Format::of(to), range(to)) {
+        (Some(format), _) => Codes::Floats { format, saturate: node.attributes.flag_or("saturate", true)? },
+        (None, Some((low, high))) => Codes::Integers { low, high },
+        (None, None) => return Err(Declined::new(format!("quantisation to {to} is not supported"))),
+    };
     // The division has the scale's precision unless specified otherwise.
     if dtype_attribute(node, "precision")?.is_some_and(|dtype| dtype.compute() != DType::F32) {
         return Err(Declined::new("attribute precision must be float, float16 or bfloat16"));
     }
-    Ok(Box::new(QuantizeLinear { granularity: Granularity::read(node)?, to, range }))
+    Ok(Box::new(QuantizeLinear { granularity: Granularity::read(node)?, to, codes }))
 }
 
 #[derive(Debug)]
 struct DequantizeLinear {
     granularity: Granularity,
+    /// The format of 8-bit floats; integers otherwise.
+    format: Option<Format>,
     to: DType,
 }
 
@@ -182,13 +206,14 @@ impl Op for DequantizeLinear {
         let mut parameters = vec![scale];
         parameters.extend(inputs.get(2).and_then(Option::as_ref));
         let (x, parameters) = self.granularity.fit(cx, whole, &parameters)?;
-        let operands: Vec<&Val> = std::iter::once(&x).chain(&parameters).collect();
+        let used = if self.format.is_some() { &parameters[..1] } else { &parameters };
+        let operands: Vec<&Val> = std::iter::once(&x).chain(used).collect();
         // Weights stay quantised until it is known whether their product is one of integers.
         let later = x.rank() > 1 && x.elems() > FEW_WEIGHTS && !cx.is_needed();
         let limit = if later { 0 } else { cx.known_limit() };
         let result = cx.map_within(limit, &operands, self.to, x.shape(), |expr, arguments| {
             let computed = expr.dtype(arguments[1]);
-            let mut x = arguments[0];
+            let mut x = self.format.map_or(arguments[0], |format| format.decoded(expr, arguments[0]));
             if let Some(&zero) = arguments.get(2) {
                 // The difference of two integers may overflow their type; for narrow types it is exact in floats.
                 let wide = if expr.dtype(x).bytes() <= 2 { computed } else { DType::I32 };
@@ -203,7 +228,7 @@ impl Op for DequantizeLinear {
 }
 
 fn parse_dequantize(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
-    let from = node.accept(0, |dtype| range(dtype).is_some() || dtype == DType::I32)?;
+    let from = node.accept(0, |dtype| range(dtype).is_some() || dtype == DType::I32 || dtype.is_float8())?;
     let scale = node.accept(1, |dtype| dtype.is_float() && dtype != DType::F64)?;
     if node.optional(2).is_some_and(|zero| zero.dtype != from) {
         return Err(Declined::new(format!("the zero point is not {from}")));
@@ -212,7 +237,7 @@ fn parse_dequantize(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     if !to.is_float() {
         return Err(Declined::new(format!("dequantisation to {to} is not supported")));
     }
-    Ok(Box::new(DequantizeLinear { granularity: Granularity::read(node)?, to }))
+    Ok(Box::new(DequantizeLinear { granularity: Granularity::read(node)?, format: Format::of(from), to }))
 }
 
 /// Scale and zero point from the input's range, which is extended to include zero.
@@ -226,39 +251,44 @@ impl Op for DynamicQuantizeLinear {
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let x = cx.required(inputs, 0)?;
-        let flat = cx.reshape(x, &[x.elems()])?;
-        let mut extreme = |kind| {
-            if flat.elems() == 0 {
-                return Ok(Val::scalar(DType::F32, Scalar::Float(0.0)));
-            }
-            cx.reduce(&flat, &[0], false, kind)
-        };
-        let (low, high) = (extreme(ReduceKind::Min)?, extreme(ReduceKind::Max)?);
-        let scale = cx.map(&[&low, &high], DType::F32, |expr, arguments| {
-            let (zero, one) = (number(expr, 0.0), number(expr, 1.0));
-            let low = expr.binary(Binary::Min, arguments[0], zero);
-            let high = expr.binary(Binary::Max, arguments[1], zero);
-            let span = expr.binary(Binary::Sub, high, low);
-            let steps = number(expr, 255.0);
-            let scale = expr.binary(Binary::Div, span, steps);
-            // If all elements are zero, any scale works.
-            let flat = expr.binary(Binary::Eq, low, high);
-            expr.select(flat, one, scale)
-        })?;
-        let zero = cx.map(&[&low, &scale], DType::U8, |expr, arguments| {
-            let (zero, highest) = (number(expr, 0.0), number(expr, 255.0));
-            let low = expr.binary(Binary::Min, arguments[0], zero);
-            let distance = expr.binary(Binary::Div, low, arguments[1]);
-            let distance = expr.unary(Unary::Neg, distance);
-            let bounded = expr.binary(Binary::Max, distance, zero);
-            let bounded = expr.binary(Binary::Min, bounded, highest);
-            expr.unary(Unary::Round, bounded)
-        })?;
-        let y = cx.map(&[x, &scale, &zero], DType::U8, |expr, arguments| {
-            quantized(expr, arguments[0], arguments[1], Some(arguments[2]), (0.0, 255.0))
-        })?;
-        Ok(vec![y, scale, zero])
+        Ok(dynamically_quantized(cx, x)?.to_vec())
     }
+}
+
+/// Numbers as unsigned bytes, with their scale and their zero point.
+pub(super) fn dynamically_quantized(cx: &mut Lower<'_>, x: &Val) -> Result<[Val; 3], LowerError> {
+    let flat = cx.reshape(x, &[x.elems()])?;
+    let mut extreme = |kind| {
+        if flat.elems() == 0 {
+            return Ok(Val::scalar(DType::F32, Scalar::Float(0.0)));
+        }
+        cx.reduce(&flat, &[0], false, kind)
+    };
+    let (low, high) = (extreme(ReduceKind::Min)?, extreme(ReduceKind::Max)?);
+    let scale = cx.map(&[&low, &high], DType::F32, |expr, arguments| {
+        let (zero, one) = (number(expr, 0.0), number(expr, 1.0));
+        let low = expr.binary(Binary::Min, arguments[0], zero);
+        let high = expr.binary(Binary::Max, arguments[1], zero);
+        let span = expr.binary(Binary::Sub, high, low);
+        let steps = number(expr, 255.0);
+        let scale = expr.binary(Binary::Div, span, steps);
+        // If all elements are zero, any scale works.
+        let flat = expr.binary(Binary::Eq, low, high);
+        expr.select(flat, one, scale)
+    })?;
+    let zero = cx.map(&[&low, &scale], DType::U8, |expr, arguments| {
+        let (zero, highest) = (number(expr, 0.0), number(expr, 255.0));
+        let low = expr.binary(Binary::Min, arguments[0], zero);
+        let distance = expr.binary(Binary::Div, low, arguments[1]);
+        let distance = expr.unary(Unary::Neg, distance);
+        let bounded = expr.binary(Binary::Max, distance, zero);
+        let bounded = expr.binary(Binary::Min, bounded, highest);
+        expr.unary(Unary::Round, bounded)
+    })?;
+    let y = cx.map(&[x, &scale, &zero], DType::U8, |expr, arguments| {
+        quantized(expr, arguments[0], arguments[1], Some(arguments[2]), (0.0, 255.0))
+    })?;
+    Ok([y, scale, zero])
 }
 
 fn number(expr: &mut Expr, value: f64) -> Ref {
@@ -293,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_rounded_to_even_and_kept_in_range() {
+    fn values_are_rounded_to_even_and_clamped() {
         let x = vector(DType::F32, &[0.0, 1.0, 3.0, 5.0, -1000.0, 1000.0]);
         let scalar = |dtype, value| tensor(dtype, &[], &[value]);
         let case =
@@ -305,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_comes_from_the_zero_point_the_attribute_or_is_u8() {
+    fn the_type_comes_from_the_zero_point_or_the_attribute_or_is_u8() {
         let case = || {
             Case::new("QuantizeLinear", 21).input(vector(DType::F32, &[-3.0])).input(tensor(DType::F32, &[1], &[1.0]))
         };
@@ -316,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn each_index_of_an_axis_has_its_scale() {
+    fn each_index_of_an_axis_has_its_own_scale() {
         let x = tensor(DType::U8, &[2, 2], &[1.0, 2.0, 3.0, 4.0]);
         let case = |axis| {
             let inputs = [x.clone(), vector(DType::F32, &[1.0, 10.0]), vector(DType::U8, &[0.0, 1.0])];
@@ -330,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_difference_to_the_zero_point_does_not_wrap() {
+    fn subtracting_the_zero_point_does_not_wrap() {
         let inputs = [vector(DType::I8, &[-128.0, 127.0]), vector(DType::F16, &[0.5]), vector(DType::I8, &[127.0])];
         assert_eq!(node("DequantizeLinear", inputs, DType::F16).floats(), [-127.5, 0.0]);
     }
@@ -355,7 +385,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_along_any_axis_have_their_scales(
+        fn blocks_along_any_axis_have_their_own_scales(
             shape in prop::array::uniform3(1usize..7), axis in 0usize..3, block in 1usize..5,
         ) {
             let elems = shape.iter().product::<usize>();
@@ -376,7 +406,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_quantised_comes_back_within_half_a_step(x in -12.0f64..12.0) {
+        fn dequantised_values_are_within_half_a_step(x in -12.0f64..12.0) {
             let scale = f64::from(0.1f32);
             let parameters = |value: Tensor| [value, vector(DType::F32, &[scale]), vector(DType::I8, &[3.0])];
             let there = node("QuantizeLinear", parameters(vector(DType::F32, &[x])), DType::I8).run().unwrap();
@@ -403,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn dynamic_quantisation_of_nothing_or_zeros_divides_by_one() {
+    fn dynamic_quantisation_of_empty_or_zero_input_has_a_scale_of_one() {
         assert_eq!(dynamic(&[0.0, 0.0]), [vec![0.0, 0.0], vec![1.0], vec![0.0]]);
         assert_eq!(dynamic(&[]), [vec![], vec![1.0], vec![0.0]]);
     }

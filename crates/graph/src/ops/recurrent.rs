@@ -217,7 +217,7 @@ mod tests {
     use crate::ops::trial::{Trial, device};
 
     #[test]
-    fn layers_have_the_shapes_of_onnx_in_both_layouts() {
+    fn layers_have_the_shapes_that_onnx_defines_in_both_layouts() {
         let lstm = |x| {
             let trial = Trial::new("LSTM", 14).text("direction", "bidirectional").gives(&[DType::F32; 3]);
             trial.input(device(x)).input(device(&[2, 20, 4])).input(device(&[2, 20, 5]))
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_weights_and_activations_are_named() {
+    fn errors_name_wrong_weights_and_activations() {
         let gru = || Trial::new("GRU", 14).input(device(&[7, 3, 4])).input(device(&[1, 15, 4]));
         let found = gru().input(device(&[1, 15, 6])).shapes();
         assert_eq!(found, Err("GRU: w is [1, 15, 4], expected [1, 18, 4]".to_owned()));

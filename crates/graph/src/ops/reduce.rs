@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn one_element_and_no_element_take_no_reduction() {
+    fn reductions_of_zero_or_one_element_need_no_step() {
         let device = |shape| Given::Device(DType::F32, shape);
         let steps = |op_type, shape| Trial::new(op_type, 13).ints("axes", &[1]).input(device(shape)).steps().unwrap();
         assert_eq!(steps("ReduceMean", &[4, 1, 5]), [""; 0]);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_out_of_range_or_named_twice_are_refused() {
+    fn axes_that_are_out_of_range_or_repeated_are_rejected() {
         for axes in [&[2][..], &[-3], &[0, -2]] {
             let trial = Trial::new("ReduceSum", 11).ints("axes", axes).input(Given::Device(DType::F32, &[2, 3]));
             assert!(trial.steps().unwrap_err().contains("for rank 2"), "{axes:?}");

@@ -347,7 +347,7 @@ mod tests {
     use crate::ops::trial::{Given, Trial, ints};
 
     #[test]
-    fn reshape_reads_zeros_and_the_open_extent() {
+    fn reshape_resolves_zeros_and_minus_one() {
         for (from, wanted, allow_zero, want) in [
             (&[2, 3, 4][..], &[4, 6][..], 0, Some(&[4, 6][..])),
             (&[2, 3, 4], &[0, -1], 0, Some(&[2, 12])),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn flatten_takes_an_axis_behind_the_last() {
+    fn flatten_accepts_an_axis_one_past_the_last() {
         for (axis, want) in [(0, [1, 24]), (1, [2, 12]), (-1, [6, 4]), (3, [24, 1])] {
             let trial = Trial::new("Flatten", 13).int("axis", axis).input(Given::Device(DType::F32, &[2, 3, 4]));
             assert_eq!(trial.shapes().unwrap(), [want], "axis {axis}");

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_keep_proportions_when_asked() {
+    fn sizes_keep_the_aspect_ratio_on_request() {
         let sizes = Given::I64(&[7, 8], &[2]);
         for (policy, want) in [("stretch", [7, 8]), ("not_larger", [7, 3]), ("not_smaller", [20, 8])] {
             let trial = resize(&[]).input(sizes).ints("axes", &[2, 3]).text("keep_aspect_ratio_policy", policy);
@@ -315,12 +315,12 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_as_it_is_takes_no_step() {
+    fn unchanged_axes_need_no_step() {
         assert_eq!(resize(&[1.0, 1.0, 1.0, 1.0]).steps(), Ok(vec![]));
     }
 
     #[test]
-    fn before_opset_11_axes_that_grow_and_shrink_are_rounded_apart() {
+    fn before_opset_11_growing_and_shrinking_axes_round_differently() {
         let scales = Given::Numbers(DType::F32, &[1.0, 1.0, 2.0, 0.5], &[4]);
         let trial = Trial::new("Resize", 10).input(X).input(scales);
         assert_eq!(trial.shapes(), Ok(vec![vec![1, 1, 20, 2]]));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn declines_and_refusals_name_the_cause() {
+    fn declined_and_rejected_nodes_name_the_cause() {
         assert_eq!(
             resize(&[2.0, 2.0]).shapes(),
             Err("Resize: invalid scales [2.0, 2.0] for axes [0, 1, 2, 3] of [1, 1, 10, 4]".to_owned())

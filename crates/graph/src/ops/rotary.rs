@@ -8,7 +8,7 @@ use crate::{DType, Declined, LowerError, Prim, Val};
 
 /// `RotaryEmbedding`.
 #[derive(Debug)]
-struct RotaryEmbedding {
+pub(super) struct RotaryEmbedding {
     interleaved: bool,
     /// How many elements of a head are rotated; 0 for all.
     size: usize,
@@ -119,11 +119,12 @@ fn turn(cx: &mut Lower<'_>, inputs: [&Val; 4], sign: Binary, target: &Val) {
     cx.emit(Prim::Map(Map { expr }), &inputs, &[target]);
 }
 
-fn parse_onnx(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+fn parse_onnx(node: &NodeInfo<'_>) -> Result<RotaryEmbedding, Declined> {
     parse(node, [3, 1, 2])
 }
 
-fn parse_contrib(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+/// Reads com.microsoft's operator.
+pub(super) fn parse_contrib(node: &NodeInfo<'_>) -> Result<RotaryEmbedding, Declined> {
     if node.attributes.flag("is_packed_batching")? {
         return Err(Declined::new("is_packed_batching is not supported"));
     }
@@ -133,7 +134,7 @@ fn parse_contrib(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     parse(node, [1, 2, 3])
 }
 
-fn parse(node: &NodeInfo<'_>, [positions, cosines, sines]: [usize; 3]) -> Result<Box<dyn Op>, Declined> {
+fn parse(node: &NodeInfo<'_>, [positions, cosines, sines]: [usize; 3]) -> Result<RotaryEmbedding, Declined> {
     let dtype = node.accept(0, |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16))?;
     for index in [cosines, sines] {
         if node.input(index)?.dtype != dtype {
@@ -143,17 +144,17 @@ fn parse(node: &NodeInfo<'_>, [positions, cosines, sines]: [usize; 3]) -> Result
     let count = |name: &str| -> Result<usize, Declined> {
         usize::try_from(node.attributes.int(name, 0)?).map_err(|_| Declined::new(format!("{name} below 0")))
     };
-    Ok(Box::new(RotaryEmbedding {
+    Ok(RotaryEmbedding {
         interleaved: node.attributes.flag("interleaved")?,
         size: count("rotary_embedding_dim")?,
         heads: count("num_heads")?,
         positions,
         cosines,
         sines,
-    }))
+    })
 }
 
 pub(super) const OPS: &[Entry] = &[
-    Entry { domain: "", op_type: "RotaryEmbedding", parse: parse_onnx },
-    Entry { domain: "com.microsoft", op_type: "RotaryEmbedding", parse: parse_contrib },
+    Entry { domain: "", op_type: "RotaryEmbedding", parse: |node| Ok(Box::new(parse_onnx(node)?)) },
+    Entry { domain: "com.microsoft", op_type: "RotaryEmbedding", parse: |node| Ok(Box::new(parse_contrib(node)?)) },
 ];

@@ -151,7 +151,7 @@ mod tests {
     use crate::ops::trial::{Given, Trial, ints};
 
     #[test]
-    fn scatter_elements_puts_updates_by_kind() {
+    fn scatter_elements_combines_updates_by_kind() {
         for (reduction, want) in [
             ("none", [10, 11, 2, 21, 4, 20]),
             ("add", [10, 12, 2, 24, 4, 25]),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_to_one_place_meet_in_order() {
+    fn updates_of_one_element_are_applied_in_order() {
         let scatter = |reduction| {
             let trial = Trial::new("ScatterND", 18).text("reduction", reduction).input(Given::I64(&[1, 2, 3], &[3]));
             ints(trial.input(Given::I64(&[1, 1], &[2, 1])).input(Given::I64(&[5, 6], &[2]))).0
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn scatter_nd_puts_slices() {
+    fn scatter_nd_writes_slices() {
         let trial =
             Trial::new("ScatterND", 13).input(Given::I64(&[0; 6], &[3, 2])).input(Given::I64(&[-1, 0], &[2, 1]));
         assert_eq!(ints(trial.clone().input(Given::I64(&[1, 2, 3, 4], &[2, 2]))).0, [3, 4, 0, 0, 1, 2]);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn unsupported_reductions_and_mismatched_shapes_are_rejected() {
         let trial =
             |dtype| Trial::new("ScatterElements", 18).text("reduction", "add").input(Given::Device(dtype, &[3]));
         let bools = trial(DType::Bool).input(Given::I64(&[0], &[1])).input(Given::Device(DType::Bool, &[1]));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_takes_updates_from_each_batchs_position_on() {
+    fn a_cache_is_updated_from_the_position_of_each_batch() {
         let trial = |mode| {
             let trial = Trial::new("TensorScatter", 24).text("mode", mode).int("axis", 1);
             trial.input(Given::I64(&[0; 6], &[2, 3])).input(Given::I64(&[1, 2, 3, 4], &[2, 2]))

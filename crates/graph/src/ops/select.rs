@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn where_takes_any_type_but_one_for_both() {
+    fn where_accepts_any_type_if_both_choices_have_it() {
         for dtype in DType::ALL {
             let case = Case::new("Where", 9).input(vector(DType::Bool, &[1.0, 0.0]));
             let case = case.input(vector(dtype, &[1.0, 1.0])).input(vector(dtype, &[0.0, 0.0])).output(dtype);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_left_out_is_the_last_finite_number() {
+    fn a_missing_bound_is_the_largest_finite_number() {
         let infinite = [f64::NEG_INFINITY, 1.0, f64::INFINITY];
         assert_eq!(clip(13, DType::F16, &infinite).floats(), [-65504.0, 1.0, 65504.0]);
         let low = clip(13, DType::F32, &infinite).input(tensor(DType::F32, &[], &[0.0]));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_upper_bound_wins_and_nan_stays() {
+    fn the_upper_bound_wins_and_nan_is_kept() {
         let bound = |value| tensor(DType::F16, &[], &[value]);
         let crossed = clip(13, DType::F16, &[0.0, 9.0, f64::NAN]).input(bound(3.0)).input(bound(1.0));
         assert_close(&crossed.floats(), &[1.0, 1.0, f64::NAN], 0.0);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn infinities_are_found_by_sign() {
+    fn infinities_are_detected_by_sign() {
         let values = [f64::NEG_INFINITY, -1.0, f64::NAN, f64::INFINITY];
         let found = |negative, positive| {
             Case::new("IsInf", 20)

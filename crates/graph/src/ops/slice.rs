@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_refuse_a_step_of_zero_and_lists_that_do_not_fit() {
+    fn slices_reject_a_step_of_zero_and_mismatched_lists() {
         let slice = Trial::new("Slice", 13).input(SIX).input(one(&0)).input(one(&1));
         let error = slice.clone().input(one(&0)).input(one(&0)).shapes().unwrap_err();
         assert_eq!(error, "Slice: the slice of axis 0 has a step of 0");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn compress_takes_what_the_condition_keeps() {
+    fn compress_keeps_the_selected_elements() {
         let keep = |values, shape| Given::Numbers(DType::Bool, values, shape);
         let trial = Trial::new("Compress", 11).input(SIX);
         let rows = trial.clone().int("axis", 0).input(keep(&[0.0, 1.0], &[2]));

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_to_no_elements() {
+    fn an_empty_softmax_needs_no_step() {
         for op_type in ["Softmax", "LogSoftmax", "Hardmax"] {
             for version in [11, 13] {
                 assert_eq!(steps(op_type, version, 1, &[2, 0]).unwrap(), [""; 0]);

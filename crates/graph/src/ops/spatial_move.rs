@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_do_not_fit_are_refused() {
+    fn mismatched_blocks_are_rejected() {
         assert!(Trial::new("DepthToSpace", 13).int("blocksize", 3).input(EIGHT).shapes().is_err());
         assert!(Trial::new("SpaceToDepth", 13).int("blocksize", 2).input(EIGHT).shapes().is_err());
         assert!(Trial::new("DepthToSpace", 13).int("blocksize", 0).input(EIGHT).shapes().is_err());

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_beyond_reason_are_declined() {
+    fn excessive_ranks_are_declined() {
         let shape = [1; ops::MAX_RANK + 1];
         assert!(Trial::new("Relu", 14).input(device(&shape[1..])).shapes().is_ok());
         assert_eq!(
@@ -194,7 +194,7 @@ mod tests {
     proptest! {
         /// A result or a reason, but never a panic, a hang or exhausted memory.
         #[test]
-        fn absurd_numbers_get_an_answer(
+        fn absurd_numbers_give_a_result_or_an_error(
             numbers in prop::collection::vec(number(), 0..5),
             more in prop::collection::vec(number(), 0..5),
             axis in number(),

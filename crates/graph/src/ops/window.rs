@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_hang_over_the_end_count_in_ceil_mode_only() {
+    fn windows_past_the_end_count_only_in_ceil_mode() {
         for (input, kernel, stride, pads, ceil, want) in [
             (4, 3, 2, [0, 0], 0, 1),
             (4, 3, 2, [0, 0], 1, 2),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_make_no_sense_are_declined_or_refused() {
+    fn invalid_attributes_are_rejected() {
         let found = extent(7, |trial| trial.ints("kernel_shape", &[0]));
         assert_eq!(found, Err("kernel_shape [0]".to_owned()));
         let found = extent(7, |trial| trial.ints("kernel_shape", &[3]).ints("strides", &[i64::MAX]));

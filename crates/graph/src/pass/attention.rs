@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_of_the_scale_on_each_operand_is_taken_off() {
+    fn a_root_of_the_scale_on_each_operand_is_recognised() {
         let mut build = Build::new();
         let [q, k, v] = ["q", "k", "v"].map(|name| build.input(name, DType::F32));
         let root = build.number(0.5);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_may_be_all_of_it() {
+    fn one_value_may_be_queries_keys_and_values() {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);
         let scores = build.node("MatMul", &[x, x]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn near_misses_stay_as_they_are() {
+    fn near_misses_are_not_fused() {
         let mut build = Build::new();
         let [q, k, v, mask] = ["q", "k", "v", "mask"].map(|name| build.input(name, DType::F32));
         let scores = build.node("MatMul", &[q, k]);

@@ -77,7 +77,7 @@ mod tests {
     use crate::pass::testing::{Build, names};
 
     #[test]
-    fn equal_nodes_on_equal_constants_are_one() {
+    fn equal_nodes_on_equal_constants_are_merged() {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);
         let two = [build.number(2.0), build.number(2.0)];
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_inputs_and_their_order_tell_nodes_apart() {
+    fn nodes_differ_by_attributes_inputs_and_input_order() {
         let mut build = Build::new();
         let (x, y) = (build.input("x", DType::F32), build.input("y", DType::F32));
         let made = [
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_of_one_shape_are_told_apart_by_what_they_hold() {
+    fn constants_of_one_shape_differ_by_their_contents() {
         let mut build = Build::new();
         let constant = |values: &[i64]| [("value", Attribute::Tensor(Tensor::from_i64s(values)))];
         let made =
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_which_different_outputs_are_wanted_stay_two() {
+    fn nodes_with_different_used_outputs_are_not_merged() {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);
         let k = [("k", Attribute::Int(1))];

@@ -26,7 +26,7 @@ mod tests {
     use crate::pass::testing::{Build, scalar};
 
     #[test]
-    fn what_leads_to_no_output_goes_with_its_constants() {
+    fn unused_nodes_are_removed_with_their_constants() {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);
         let unused = build.input("unused", DType::F32);
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_with_one_wanted_output_stays() {
+    fn a_node_with_one_used_output_stays() {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);
         let k = [("k", Attribute::Int(1))];

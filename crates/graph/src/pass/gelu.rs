@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_in_front_is_not_taken_apart() {
+    fn a_preceding_product_is_not_split() {
         let mut build = Build::new();
         let (a, b) = (build.input("a", DType::F32), build.input("b", DType::F32));
         let x = build.node("Mul", &[a, b]);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_numbers_and_other_readers_keep_it_apart() {
+    fn wrong_numbers_and_other_readers_prevent_fusion() {
         for (root, one, half) in
             [(1.5, 1.0, 0.5), (std::f64::consts::SQRT_2, 2.0, 0.5), (std::f64::consts::SQRT_2, 1.0, 0.4)]
         {

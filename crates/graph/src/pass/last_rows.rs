@@ -33,7 +33,7 @@ impl Tokens {
     fn of(graph: &Graph) -> Option<Self> {
         let mut found: Option<Self> = None;
         for node in graph.nodes() {
-            let Meaning::CachedAttention { lengths } = node.op.meaning() else { continue };
+            let Meaning::CachedAttention { lengths, .. } = node.op.meaning() else { continue };
             let input = |at: usize| node.inputs.get(at).copied().flatten();
             let tokens = Self { lengths: input(lengths)?, read: input(0)? };
             if found.is_some_and(|found| found.lengths != tokens.lengths) {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_only_logits_are_made_of_works_on_rows() {
+    fn nodes_that_only_produce_logits_work_on_last_rows() {
         let mut decoder = decoder();
         let out = decoder.product(decoder.attended);
         let sum = decoder.build.node("Add", &[decoder.x, out]);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_read_too_is_made_of_all_rows() {
+    fn values_with_other_readers_keep_all_rows() {
         let mut decoder = decoder();
         let scale = decoder.constant(&[4]);
         let hidden = decoder.build.with("SimplifiedLayerNormalization", &[decoder.attended, scale], &[]);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_may_be_left_out_are_put_nowhere() {
+    fn omitted_rows_are_not_written() {
         let mut decoder = decoder();
         let logits = decoder.product(decoder.attended);
         let mut graph = decoder.build.outputs(&[logits]);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_out_where_it_is_not_clear_that_it_can_be() {
+    fn rows_are_kept_if_omitting_them_may_be_wrong() {
         let mut two = decoder();
         let outputs = [two.product(two.attended), two.product(two.attended)];
         assert_eq!(two.run(&outputs).1, 0, "one of two outputs may not be logits");

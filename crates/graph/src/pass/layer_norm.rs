@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quotient_that_is_wanted_too_leaves_scale_and_bias_outside() {
+    fn a_quotient_that_is_an_output_keeps_scale_and_bias_separate() {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);
         let (part, out) = torch(&mut build, x, [-1, -1]);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn means_over_different_axes_are_something_else() {
+    fn means_over_different_axes_are_not_a_layer_norm() {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);
         let (_, out) = torch(&mut build, x, [-1, -2]);

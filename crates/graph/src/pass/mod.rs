@@ -25,8 +25,10 @@ mod silu;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tied_weights;
+mod true_lengths;
 
 pub use selection::Selection;
+pub use true_lengths::padded_choice;
 
 /// One pass.
 pub struct Pass {
@@ -40,6 +42,7 @@ pub struct Pass {
 pub const PASSES: &[Pass] = &[
     Pass { name: "no-ops", run: no_ops::run },
     Pass { name: "common-subexpressions", run: common::run },
+    Pass { name: "true-lengths", run: true_lengths::run },
     Pass { name: "dead-code", run: dead_code::run },
     Pass { name: "layer-norm", run: layer_norm::run },
     Pass { name: "rms-norm", run: rms_norm::run },
@@ -95,7 +98,7 @@ mod tests {
     use crate::pass::testing::Build;
 
     #[test]
-    fn passes_have_names_of_their_own() {
+    fn passes_have_unique_names() {
         let names: Vec<&str> = Selection::names().collect();
         for (at, name) in names.iter().enumerate() {
             assert!(!names[..at].contains(name), "{name}");

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_passed_by() {
+    fn nodes_without_effect_are_bypassed() {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);
         let same = build.node("Identity", &[x]);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_something_stays() {
+    fn nodes_with_an_effect_stay() {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);
         let wide = build.to("Cast", &[x], DType::F64, &[("to", Attribute::Int(11))]);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn transposes_in_a_row_are_one() {
+    fn consecutive_transposes_are_merged() {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);
         let one = build.with("Transpose", &[x], &perm(&[2, 0, 1]));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_shape_counts_unless_it_copies_the_one_before() {
+    fn only_the_last_reshape_counts_unless_it_copies_extents() {
         for (shape, nodes) in [(&[2, -1][..], 1), (&[0, -1], 2)] {
             let mut build = Build::new();
             let x = build.input("x", DType::F32);

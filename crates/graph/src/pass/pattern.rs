@@ -53,7 +53,7 @@ impl Found {
         let mut nodes = self.nodes.clone();
         nodes.sort_unstable();
         nodes.dedup();
-        // The planner computes values that shapes depend on, by rules that only the parts have.
+        // The planner computes values that shapes depend on, and only the original nodes define how.
         if nodes.last() != Some(&last) || needed[result.0 as usize] {
             return None;
         }
@@ -87,7 +87,7 @@ impl Parts {
         let mut given = Vec::with_capacity(inputs.len());
         for (at, &input) in inputs.iter().enumerate() {
             let value = from.value(input);
-            // The whole may have the same value as two inputs; its parts read the first.
+            // One value may appear as two inputs of the fused node; the parts read the first.
             let again = inputs[..at].contains(&input);
             let name = if again { format!("{} at {at}", value.name) } else { value.name.clone() };
             let id = parts.graph.add_value(name, value.dtype, None);

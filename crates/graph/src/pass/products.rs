@@ -96,8 +96,8 @@ fn constant<'g>(graph: &'g Graph, node: &Node, input: usize) -> Option<&'g Tenso
     graph.value((*node.inputs.get(input)?)?).constant.as_ref()
 }
 
-/// The addition of a bias to a product that has no other reader. An error if it adds another constant: a device adds
-/// that before it stores the product, which it could not do for a part of it.
+/// The node that adds a bias to a product with no other reader. `Err` if it adds another kind of constant: a device
+/// adds that before it stores the product, which is impossible for a part of a merged product.
 fn bias(graph: &Graph, links: &Links, made: ValueId, columns: usize) -> Result<Option<Bias>, ()> {
     let Some(sum) = links.only_reader(made) else { return Ok(None) };
     let node = graph.node(sum);
@@ -128,7 +128,7 @@ fn merge(graph: &mut Graph, group: &[Product], gone: &mut [bool]) -> Option<()> 
     let outputs = sums.iter().map(|node| node.outputs[0]).collect();
     group.iter().for_each(|product| gone[product.node.0 as usize] = true);
     biases.iter().for_each(|bias| gone[bias.sum.0 as usize] = true);
-    // The first of the sums comes after its product, and before everything that reads any of them.
+    // The first sum comes after its product, and before everything that reads any of the sums.
     for (id, node) in [
         (group[0].node, Node { outputs: vec![Some(whole)], ..product }),
         (first, Node { name, op: Arc::new(BiasedParts { parts }), inputs: vec![Some(whole), Some(row)], outputs }),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn products_of_one_value_with_constants_are_one() {
+    fn products_of_one_value_with_constants_are_merged() {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);
         let weights = [2, 3, 1].map(|columns| matrix(&mut build, columns));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn other_operands_biases_and_shared_matrices_keep_them_apart() {
+    fn other_operands_biases_and_shared_matrices_prevent_merging() {
         let mut build = Build::new();
         let (x, y) = (build.input("x", DType::F32), build.input("y", DType::F32));
         let (a, b) = (matrix(&mut build, 2), matrix(&mut build, 3));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn products_with_biases_are_one_with_one_bias() {
+    fn products_with_biases_are_merged_with_one_bias() {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);
         let (a, b) = (matrix(&mut build, 2), matrix(&mut build, 3));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn products_with_biases_and_without_are_apart() {
+    fn products_with_and_without_biases_are_not_merged() {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);
         let (a, b) = (matrix(&mut build, 2), matrix(&mut build, 3));

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn all_ways_to_write_it_are_one_node() {
+    fn every_spelling_becomes_one_node() {
         for inverse in ["Div", "Reciprocal", "one by"] {
             let (build, out, _) = build(&Form { inverse, ..USUAL });
             let mut graph = build.outputs(&[out]);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn near_misses_stay_as_they_are() {
+    fn near_misses_are_not_fused() {
         for form in [Form { exponent: 3.0, ..USUAL }, Form { keepdims: 0, ..USUAL }] {
             let (build, out, _) = build(&form);
             assert_eq!(run(&mut build.outputs(&[out])), 0);

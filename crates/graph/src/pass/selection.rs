@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_switches_passes_off_and_tells_strangers() {
+    fn a_list_disables_passes_and_reports_unknown_names() {
         let (selection, unknown) = Selection::without(" Attention,layer-norm,,fast-math ");
         assert_eq!(unknown, ["fast-math"]);
         assert!(!selection.runs("attention") && !selection.runs("layer-norm") && selection.runs("gelu"));
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_runs_only_on_devices_that_have_what_it_needs() {
+    fn a_stage_runs_only_on_devices_with_its_capability() {
         for stage in STAGES {
             let Some(capability) = stage.needs else {
                 assert!(Selection::default().runs_stage(stage), "{}", stage.name);

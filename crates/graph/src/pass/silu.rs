@@ -34,7 +34,7 @@ mod tests {
     use crate::pass::testing::{Build, names};
 
     #[test]
-    fn with_and_without_a_factor_it_is_one_node() {
+    fn silu_with_and_without_a_factor_is_one_node() {
         for factor in [None, Some(1.702)] {
             let mut build = Build::new();
             let x = build.input("x", DType::F32);
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_keep_the_rounding_of_the_gate() {
+    fn half_precision_keeps_the_rounding_of_the_gate() {
         for dtype in [DType::F16, DType::Bf16] {
             let mut build = Build::new();
             let x = build.input("x", dtype);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn another_value_or_reader_of_the_gate_keeps_it_apart() {
+    fn another_value_or_reader_of_the_gate_prevents_fusion() {
         let mut build = Build::new();
         let (x, y) = (build.input("x", DType::F32), build.input("y", DType::F32));
         let gate = build.node("Sigmoid", &[x]);

@@ -1,9 +1,10 @@
 //! Stores equal large constants once.
 //!
-//! Constants with equal bytes share them. A table that is only gathered from is read from the matrix of a product that
-//! is its transpose. Decoders with tied embedding and head arrive as such a pair, because ONNX Runtime computes the
-//! transpose before it asks any provider. The matrix keeps the layout its product prefers, as the product reads all of
-//! it in each run. A gather then reads columns of it, element by element, but only as many as there are tokens.
+//! Constants with equal bytes share them. If a table is only gathered from, and a product's matrix is its transpose,
+//! the gathers read that matrix instead. Decoders whose embedding and head are tied arrive as two such constants,
+//! because ONNX Runtime computes the transpose before it asks any provider. The matrix keeps the layout that suits its
+//! product, which reads all of it in each run. A gather then reads columns of it, element by element, but only one per
+//! token.
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -132,7 +133,7 @@ fn is_transpose(graph: &Graph, one: ValueId, other: ValueId) -> Option<bool> {
     })
 }
 
-/// True if the elements of one, as words, equal those of the other's transpose.
+/// True if the elements of one tensor, compared as words, equal those of the other's transpose.
 fn mirrors<T: Pod + Eq>(one: &Tensor, other: &Tensor, rows: usize, columns: usize) -> bool {
     let (Ok(one), Ok(other)) = (bytemuck::try_cast_slice::<_, T>(one.bytes()), bytemuck::try_cast_slice(other.bytes()))
     else {
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_read_in_the_matrix_that_is_its_transpose() {
+    fn a_table_is_read_from_the_matrix_that_is_its_transpose() {
         let head = head();
         let (graph, count) = ends(table(), head.clone()).run();
         assert_eq!((count, names(&graph)), (1, vec!["Transpose", "Gather", "MatMul"]));
@@ -240,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_not_the_transpose_to_the_last_bit_stays() {
+    fn a_table_that_differs_in_one_bit_stays() {
         let odd = (WIDTH - 1, WORDS - 1);
         let other = numbers(WIDTH, WORDS, |row, column| column * WIDTH + row + usize::from((row, column) == odd));
         assert_eq!(ends(table(), other).run().1, 0);
     }
 
     #[test]
-    fn a_table_that_others_read_as_it_is_stays() {
+    fn a_table_with_other_readers_stays() {
         let mut ends = ends(table(), head());
         let read = ends.build.node("Exp", &[ends.table]);
         ends.outputs.push(read);
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_that_no_product_reads_as_it_is_is_no_place_for_a_table() {
+    fn a_matrix_without_a_plain_product_is_not_used_for_a_table() {
         let mut build = Build::new();
         let ids = build.input("ids", DType::I64);
         let (table, head) = (build.constant("table", table()), build.constant("head", head()));
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_caller_may_replace_is_no_constant() {
+    fn overridable_initializers_are_not_constants() {
         for replaced in [true, false] {
             let ends = ends(table(), head());
             let mut graph = ends.build.outputs(&ends.outputs);
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_of_equal_bytes_share_them_whatever_their_shape() {
+    fn equal_constants_share_their_bytes_whatever_their_shape() {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);
         let flat = table().reshaped(&[WORDS * WIDTH]).unwrap();
@@ -308,7 +309,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_transpose_is_told_from_all_others(rows in 1usize..200, columns in 1usize..200, at: prop::sample::Index) {
+        fn only_the_transpose_is_recognised(rows in 1usize..200, columns in 1usize..200, at: prop::sample::Index) {
             let one = numbers(rows, columns, |row, column| row * columns + column);
             let at = at.index(rows * columns);
             for other in [usize::MAX, at] {
@@ -321,7 +322,7 @@ mod tests {
         }
 
         #[test]
-        fn samples_lie_within(elems in 1usize..1_000_000_000) {
+        fn samples_are_within_the_tensor(elems in 1usize..1_000_000_000) {
             prop_assert!(places(elems).all(|at| at < elems));
         }
     }

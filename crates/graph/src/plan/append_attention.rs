@@ -1,4 +1,4 @@
-//! Merges the cache update into one token's attention over that cache, if the device wants that.
+//! Merges the cache update into one token's attention over that cache, on devices that support it.
 //!
 //! A block that attends with a head of keys can rotate its queries as it reads them, and the block with the newest key
 //! can write that into the cache too. No block waits for another, and a launch is saved.
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_moves_to_the_attention_that_reads_it() {
+    fn an_update_is_merged_into_the_attention_that_reads_it() {
         assert_eq!(merged(vec![update(), attention(-1)]), ["rotary_append_attention"]);
         // Other readers of the past, and of the cache after the attention, do not prevent the merge.
         let between = vec![update(), copy(4), attention(-1)];
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_that_others_wait_for_stay_steps() {
+    fn updates_with_other_readers_stay_separate_steps() {
         let apart = ["rotary_append", "cached_attention"];
         assert_eq!(merged(vec![update(), copy(6), attention(-1)]), [apart[0], "map", apart[1]]);
         assert_eq!(merged(vec![update(), attention(-1), copy(8)]), [apart[0], apart[1], "map"]);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn both_come_apart_as_they_were() {
+    fn a_merged_step_splits_into_the_original_two() {
         let steps = steps_of(vec![update(), attention(-1)]);
         let [Step { prim: Prim::AppendAttention(both), .. }] = &steps[..] else { panic!("{steps:?}") };
         assert_eq!(both.parts(&steps[0]), Some([update(), attention(-1)]));

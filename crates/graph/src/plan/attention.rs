@@ -1,4 +1,4 @@
-//! Merges two products with a softmax between them into one step, if the device wants that.
+//! Merges two products with a softmax between them into one step, on devices that support it.
 //!
 //! Lowered attention operators and models that spell attention out contain the same steps: a product of queries and
 //! keys, elementwise work on it (a scale, a mask, a limit on visible keys), softmax, a product with the values, and

@@ -57,7 +57,7 @@ pub(super) fn walked(step: &Step) -> Option<(&View, usize)> {
         // Their inputs are either as large as their outputs, which count as memory, or only partly read.
         Prim::Map(_) | Prim::Gather | Prim::GatherElements(_) | Prim::GatherNd(_) => return None,
         // Weights and caches repeat for each batch and head, and the result is stored for each of them.
-        Prim::Append(_) | Prim::AppendAttention(_) | Prim::CachedAttention(_) | Prim::Rotary(_) => true,
+        Prim::Append(_) | Prim::AppendAttention(_) | Prim::CachedAttention(_) | Prim::Retain | Prim::Rotary(_) => true,
         _ => step.is_product(),
     };
     let sized = step.inputs.iter().map(|view| (view, read_bytes(view, repeats_once)));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_walks_its_padding() {
+    fn a_pool_counts_its_padding() {
         let list = |values: &[usize]| values.into();
         let pool = |kernel: usize| Pool {
             kind: PoolKind::Max { column_major: false },
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reduction_walks_every_repetition_and_a_product_those_of_its_matrices() {
+    fn reductions_count_repetitions_and_products_those_of_their_matrices() {
         let reduce = || Prim::Reduce(Reduce { kind: ReduceKind::Max, axes: 1 });
         let product = || Prim::matmul(1.0);
         assert_eq!(bytes_of(reduce(), view(&[1 << 40], &[0])), Some(1 << 42));

@@ -1,7 +1,7 @@
 //! What a device can do beyond the primitives that every device runs.
 
-/// Something that only some devices can do, or do faster than the steps it replaces. A planning stage names the one that
-/// it needs.
+/// Something that only some devices can do, or do faster than the steps it replaces. A planning stage names the one
+/// that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
     /// Attention as a single step, for every attention that planning produces.
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_has_what_it_was_given() {
+    fn a_device_has_the_capabilities_it_was_given() {
         let some = Capabilities::NONE.with(Capability::ChannelsLast).with_if(false, Capability::Attention);
         assert!(some.has(Capability::ChannelsLast) && !some.has(Capability::Attention));
         assert_eq!(some.with_if(true, Capability::Attention), some.with(Capability::Attention));

@@ -1,4 +1,4 @@
-//! Lays images out with their channels innermost, if the device's convolutions want that.
+//! Lays images out with their channels innermost, on devices whose convolutions prefer that.
 //!
 //! Only strides change: a buffer of `[n, c, h, w]` that convolutions write or read, and that every step sees as a
 //! whole, is laid out as `[n, h, w, c]`. Where such an image meets a buffer with a fixed layout (an input, an output, a

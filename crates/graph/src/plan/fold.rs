@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_share_no_result_are_evaluated_apart() {
+    fn independent_steps_are_evaluated_separately() {
         // 3 and 4 come from constants only, 5 from both of them, 6 from constant 1; 7 needs the input.
         let mut draft = draft(&[(&[0], 3), (&[1], 4), (&[3, 4], 5), (&[1], 6), (&[2, 5, 6], 7)], 7);
         let mut sizes = Vec::new();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_cannot_be_evaluated_stays_work() {
+    fn a_part_that_cannot_be_evaluated_stays_in_the_plan() {
         let mut draft = draft(&[(&[0], 3), (&[1], 4), (&[2, 3, 4], 5)], 5);
         let mut calls = 0;
         fold(&mut draft, &mut |_| {

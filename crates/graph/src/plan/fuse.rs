@@ -24,7 +24,8 @@ pub(super) fn fuse(draft: &mut Draft) {
     draft.steps = steps.into_iter().flatten().collect();
 }
 
-/// An input of the step at `at` that a map produces only for it, that map's position, and the map in the input's shape.
+/// An input of the step at `at` that a map computes for this step only, the map's position, and the map in the input's
+/// shape.
 fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses) -> Option<(usize, usize, Step)> {
     let consumer = steps[at].as_ref()?;
     let Prim::Map(outer) = &consumer.prim else { return None };
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_seen_in_another_shape_is_still_one_step() {
+    fn a_reshaped_result_is_still_fused() {
         for (shape, strides) in [(&[2usize, 2, 6][..], [0isize, 0, 1]), (&[4, 2, 3], [0, 3, 1])] {
             let mut draft = chain(shape, false);
             fuse(&mut draft);
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_strides_can_show_stays_apart() {
+    fn views_that_need_a_copy_are_not_fused() {
         // Rows of 8 end within the repeated row of 6.
         let mut draft = chain(&[3, 8], false);
         fuse(&mut draft);

@@ -1,4 +1,4 @@
-//! Merges work on both halves of a product's columns into the product, if the device wants that.
+//! Merges work on both halves of a product's columns into the product, on devices that support it.
 //!
 //! A gate and the value it gates are one product (pass `merged-products`). For few rows, a block that computes column n
 //! of both halves can store one element for the two. That saves the launch that would read them again.

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_before_the_update_reads_the_past_itself() {
+    fn a_reader_before_the_update_reads_the_past_directly() {
         let mut draft = draft(vec![copy(1, 5)], Vec::new());
         keep_apart(&mut draft);
         assert_eq!(draft.steps.len(), 2);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_behind_the_update_reads_a_copy_made_before_everything() {
+    fn a_reader_after_the_update_reads_an_earlier_copy() {
         let mut draft = draft(Vec::new(), vec![copy(2, 5)]);
         keep_apart(&mut draft);
         let [first, update, behind] = &draft.steps[..] else { panic!("{:?}", draft.steps) };
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_past_that_no_output_can_share_is_left_alone() {
+    fn a_past_that_no_output_can_share_is_not_copied() {
         let mut draft = draft(Vec::new(), vec![copy(2, 5)]);
         draft.output_buffers = vec![BufferId(3), BufferId(5)];
         draft.outputs.pop();

@@ -48,7 +48,7 @@ enum Scale {
 /// A product whose operands were bytes.
 struct Found {
     operands: [Bytes; 2],
-    /// The convolution, without its bias, if it is no matrix product.
+    /// The convolution, without its bias; `None` for a matrix product.
     conv: Option<Conv>,
 }
 

@@ -10,7 +10,7 @@ use crate::{DType, Step, View};
 
 /// The most rows: above that, repeating the norm in every block costs more than a launch.
 const MAX_ROWS: usize = 2;
-/// The most bytes of all rows: what every device with this stage has room for besides its sums.
+/// The most bytes of all rows: every device with this stage can hold them next to its sums.
 const MAX_BYTES: usize = 32 * 1024;
 /// The most rows for unpacked weights: above that, libraries with matrix instructions beat one pass over the weights.
 pub(super) const MAX_PLAIN_ROWS: usize = 2;

@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_never_meet_share_a_place() {
+    fn slots_with_disjoint_lifetimes_share_memory() {
         let slots = [slot(0, 1, 4), slot(2, 1, 4), slot(0, 3, 2)];
         assert_eq!(pack(&slots), [0, 0, 4 * ALIGNMENT]);
     }
 
     proptest! {
         #[test]
-        fn live_slots_never_overlap_and_the_arena_stays_near_its_floor(
+        fn live_slots_never_overlap_and_the_arena_is_nearly_minimal(
             raw in prop::collection::vec((0usize..30, 0usize..8, 1usize..20), 0..60),
         ) {
             let slots: Vec<Slot> = raw.into_iter().map(|(first, length, bytes)| slot(first, length, bytes)).collect();

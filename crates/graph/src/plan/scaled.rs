@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn factors_that_change_results_are_left_to_the_map() {
+    fn factors_that_would_change_results_stay_in_the_map() {
         assert_eq!(scaled(0.5, 0.3, DType::F32), Some(0.15));
         assert_eq!(scaled(0.5, 0.25, DType::F16), Some(0.125));
         assert_eq!(scaled(1.0, 0.3, DType::F16), None, "the model rounds");

@@ -186,12 +186,12 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_draft_passes() {
+    fn a_valid_draft_passes() {
         assert_eq!(fault(vec![copy(view(0, 4, 0), view(1, 4, 0)), copy(view(1, 4, 0), view(2, 4, 0))]), "");
     }
 
     #[test]
-    fn broken_drafts_are_told() {
+    fn broken_drafts_are_reported() {
         let last = || copy(view(1, 4, 0), view(2, 4, 0));
         assert!(fault(vec![copy(view(0, 4, 1), view(2, 4, 0))]).contains("exceeds its buffer"));
         assert!(fault(vec![copy(view(0, 4, -1), view(2, 4, 0))]).contains("exceeds its buffer"));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_past_that_may_be_overwritten_is_not_read_behind_its_update() {
+    fn a_past_that_may_be_overwritten_is_not_read_after_its_update() {
         let cache = |buffer: u32| View {
             shape: Shape::from_slice(&[1, 1, 4, 1]),
             strides: dense_strides(&[1, 1, 4, 1]),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_result_of_the_same_layout_takes_an_operands_place() {
+    fn only_a_result_of_the_same_layout_reuses_an_operands_memory() {
         let chain = |read: View| {
             vec![copy(view(0, 4, 0), view(1, 4, 0)), copy(read, view(2, 4, 0)), copy(view(2, 4, 0), view(3, 4, 0))]
         };

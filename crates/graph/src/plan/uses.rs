@@ -53,7 +53,7 @@ impl Uses {
     }
 }
 
-/// Finds a step that the one at this index can absorb, and returns its index and the merged step.
+/// Finds a step that the step at this index can absorb; returns its index and the merged step.
 type Candidate = fn(&[Option<Step>], usize, &Uses, &Draft) -> Option<(usize, Step)>;
 
 /// Merges steps into later ones, at most one into each.
