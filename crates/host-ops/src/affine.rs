@@ -427,14 +427,14 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_scale_sum_and_bound_is_understood() {
+    fn chains_of_scale_add_and_clamp_are_recognised() {
         let found = Affine::new(&relu_of_scaled(), DType::F32, DType::F32).unwrap();
         assert_eq!((found.scale, found.terms), (Term::Operand(0), [Term::Operand(1), Term::None]));
         assert_eq!((found.low, found.high), (0.0, f32::INFINITY));
     }
 
     #[test]
-    fn another_order_or_another_operation_is_not() {
+    fn other_orders_and_operations_are_not_recognised() {
         let mut square = Expr::new();
         let x = square.input(0, DType::F32);
         square.binary(Binary::Mul, x, x);
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_stays_so_and_becomes_the_byte_zero() {
+    fn nan_is_kept_and_becomes_byte_zero() {
         assert!(bounded(f32::NAN, 0.0, 1.0).is_nan());
         assert_eq!((whole(f32::NAN), whole(-3.0), whole(255.0)), (0, -3, 255));
     }

@@ -132,9 +132,11 @@ impl Part<'_> {
     }
 }
 
+/// Copies a row to contiguous memory.
+///
 /// # Safety
 /// Both rows are valid and do not overlap.
-unsafe fn copy_row(from: *const u8, stride: isize, to: *mut u8, count: usize, bytes: usize) {
+pub(crate) unsafe fn copy_row(from: *const u8, stride: isize, to: *mut u8, count: usize, bytes: usize) {
     if stride == 1 || count == 1 {
         // SAFETY: guaranteed by the caller.
         return unsafe { std::ptr::copy_nonoverlapping(from, to, count * bytes) };

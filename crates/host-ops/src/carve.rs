@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_aligned_and_apart() {
+    fn pieces_are_aligned_and_disjoint() {
         let mut memory = vec![0u8; piece::<u8>(3) + piece::<f64>(5) + piece::<f32>(1)];
         let mut rest = &mut memory[..];
         let bytes: &mut [u8] = carve(&mut rest, 3);

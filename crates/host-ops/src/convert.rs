@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_half_survives_the_way_there_and_back() {
+    fn every_half_survives_a_round_trip() {
         for bits in 0..=u16::MAX {
             // Nine elements: a vector of eight and a remainder of one.
             let (half, brain) = ([f16::from_bits(bits); 9], [bf16::from_bits(bits)]);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_widened_as_the_half_crate_does() {
+    fn contiguous_halves_are_widened_like_the_half_crate() {
         let is_same = |got: [f32; LANES], want: [f32; LANES]| {
             got.iter().zip(want).all(|(&got, want)| got == want || got.is_nan() && want.is_nan())
         };

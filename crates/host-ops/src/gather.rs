@@ -1,4 +1,5 @@
 //! Gathers elements and slices by index.
+use crate::ends::Ends;
 use crate::index::{Bounds, Indices, with_width};
 use crate::scratch::Plain;
 use crate::walk::Walk;
@@ -28,7 +29,7 @@ pub(crate) fn run(inputs: &[Tensor<'_>], outputs: &[TensorMut<'_>], cx: &mut Con
 }
 
 fn slices<T: Plain>(data: &Tensor<'_>, positions: &[i64], output: &TensorMut<'_>, parallel: &dyn crate::Parallel) {
-    let ends = Ends { from: data.start().cast::<T>(), to: output.start().cast::<T>() };
+    let ends = Ends::<T>::of(data, output);
     let &[outer, count, inner] = output.shape() else { return };
     let (from, to) = (data.strides(), output.strides());
     let grain = (GRAIN_BYTES / (inner * size_of::<T>())).max(1);
@@ -42,35 +43,6 @@ fn slices<T: Plain>(data: &Tensor<'_>, positions: &[i64], output: &TensorMut<'_>
             unsafe { ends.row(source, target, inner, from[2], to[2]) };
         }
     });
-}
-
-/// Addresses that tasks share.
-#[derive(Clone, Copy)]
-struct Ends<T> {
-    from: *const T,
-    to: *mut T,
-}
-
-// SAFETY: tasks read memory that nothing writes, and write disjoint elements.
-unsafe impl<T> Sync for Ends<T> {}
-
-impl<T: Plain> Ends<T> {
-    /// # Safety
-    /// Both rows are within their views, which share no memory.
-    #[inline(always)]
-    unsafe fn row(self, from: isize, to: isize, count: usize, from_stride: isize, to_stride: isize) {
-        let (from, to) = (self.from.wrapping_offset(from), self.to.wrapping_offset(to));
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            if from_stride == 1 && to_stride == 1 {
-                std::ptr::copy_nonoverlapping(from, to, count);
-            } else {
-                for at in 0..count as isize {
-                    to.wrapping_offset(at * to_stride).write(from.wrapping_offset(at * from_stride).read());
-                }
-            }
-        }
-    }
 }
 
 /// Gathers elements whose index along one axis is given.
@@ -106,14 +78,15 @@ struct Pick<'a> {
 
 impl Pick<'_> {
     fn run<T: Plain>(&self, data: &Tensor<'_>, output: &TensorMut<'_>, parallel: &dyn crate::Parallel) {
-        let ends = Ends { from: data.start().cast::<T>(), to: output.start().cast::<T>() };
+        let ends = Ends::<T>::of(data, output);
         let strides = [0, 1, 2].map(|view| self.walk.row_stride(view));
         // An element costs one index and two addresses.
         parallel.ranges(self.walk.elems(), GRAIN_BYTES / 16, |range| {
             let ends = &ends;
             self.walk.pieces_of([0, 1, 2], range.start, range.len(), |_, [to, index, from], count| {
                 for at in 0..count as isize {
-                    // SAFETY: the walk stays within the output, the indices and, once the position is checked, the data.
+                    // SAFETY: the walk stays within the output, the indices and, once the position is checked, the
+                    // data.
                     unsafe {
                         let index = self.indices.at(index + at * strides[1]);
                         let Some(position) = self.bounds.position(index, self.extent) else { continue };
@@ -147,7 +120,7 @@ pub(crate) fn nd(
         |_| false,
     );
     with_width!(data.dtype(), T => {
-        let ends = Ends { from: data.start().cast::<T>(), to: output.start().cast::<T>() };
+        let ends = Ends::<T>::of(&data, &output);
         let grain = (GRAIN_BYTES / (slice.elems() * size_of::<T>())).max(1);
         cx.parallel.ranges(tuples.count(), grain, |range| {
             let ends = &ends;

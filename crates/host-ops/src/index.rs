@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn negative_indices_count_from_the_end_and_others_are_bounded() {
+    fn negative_indices_count_from_the_end_and_all_are_checked() {
         let bounds = Bounds::default();
         assert_eq!(bounds.position(-1, 4), Some(3));
         assert_eq!(bounds.position(3, 4), Some(3));

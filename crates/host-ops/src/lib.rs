@@ -11,6 +11,7 @@ mod attention;
 mod bound;
 mod cached_attention;
 mod carve;
+mod causal_conv;
 mod cell;
 mod conv;
 mod conv_transpose;
@@ -18,13 +19,16 @@ mod convert;
 mod convolve;
 mod cumulative;
 mod depthwise;
+mod ends;
 mod epilogue;
 mod error;
+mod experts;
 mod fused;
 mod gather;
 mod gemv;
 mod index;
 mod integer;
+mod linear_attention;
 mod lrn;
 mod map;
 mod math;
@@ -47,6 +51,7 @@ mod reduce;
 mod resize;
 mod resize_nearest;
 mod resize_table;
+mod retain;
 mod rotary;
 mod rows;
 mod scatter;
@@ -88,7 +93,8 @@ pub struct Context<'a> {
 /// For every view of the step, `address` returns memory that holds the view's buffer. It is aligned to the element
 /// type, readable for inputs and writable for outputs, and nothing else changes it during the call. An output may share
 /// memory with an input only if both are accessed element by element in the same layout, as the planner arranges for
-/// maps; the outputs of an [`Append`](graph::prim::Append) may be its past.
+/// maps; the outputs of an [`Append`](graph::prim::Append) may be its past, those of a `Retain` the cache that they
+/// replace, and a new state the old one.
 pub unsafe fn run(step: &Step, address: impl Fn(BufferId) -> *mut u8, cx: &mut Context<'_>) -> Result<(), OpError> {
     if let Prim::AppendAttention(both) = &step.prim
         && let Some(parts) = both.parts(step)
@@ -140,6 +146,10 @@ fn dispatch(
         Prim::Rotary(prim) => rotary::run(prim, inputs, outputs, cx),
         Prim::Append(prim) => append::run(prim, inputs, outputs, cx),
         Prim::CachedAttention(prim) => cached_attention::run(prim, inputs, outputs[0], cx),
+        Prim::CausalConv(prim) => causal_conv::run(prim, inputs, outputs, cx),
+        Prim::LinearAttention(prim) => linear_attention::run(prim, inputs, outputs, cx),
+        Prim::ExpertProduct(prim) => experts::run(prim, inputs, outputs[0], cx),
+        Prim::Retain => retain::run(inputs, outputs, cx),
         _ => {
             Err(OpError::Unsupported { prim: prim.name(), dtype: outputs.first().map_or(DType::F32, TensorMut::dtype) })
         }

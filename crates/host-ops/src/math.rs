@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn special_values_come_out_exactly() {
+    fn special_values_are_exact() {
         check_special_values::<false>();
         check_special_values::<true>();
     }

@@ -198,7 +198,8 @@ macro_rules! with_number {
                 type $number = i64;
                 $body
             }
-            DType::U8 | DType::U16 | DType::U32 | DType::U64 => {
+            // Unsigned integers; plans contain no 8-bit floats.
+            _ => {
                 type $number = u64;
                 $body
             }

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_takes_everything_at_once() {
+    fn a_single_thread_gets_one_range() {
         let calls = AtomicUsize::new(0);
         let parallel: &dyn Parallel = &Serial;
         parallel.ranges(1000, 1, |range| {

@@ -56,7 +56,7 @@ impl Rows {
     /// Same as [`slice`](Self::slice), but writable.
     ///
     /// # Safety
-    /// Nothing else uses the row meanwhile.
+    /// Nothing else uses the row while the slice exists.
     pub(crate) unsafe fn slice_mut<'a, T: Element>(
         &self,
         view: usize,

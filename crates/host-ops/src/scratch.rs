@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn other_panics_go_on() {
+    fn other_panics_propagate() {
         let caught = catch_unwind(|| or_no_memory(|| resume_unwind(Box::new("mine")))).unwrap_err();
         assert_eq!(caught.downcast_ref(), Some(&"mine"));
     }

@@ -8,8 +8,8 @@ use crate::Parallel;
 
 /// A few threads that are started on first use and end with the pool.
 ///
-/// One job uses them at a time. A second job that arrives meanwhile runs on its own thread alone: waiting for the pool
-/// would cost more than it gains.
+/// One job uses them at a time. A second job that arrives during the first runs on its own thread alone: waiting for
+/// the pool would cost more than it gains.
 pub struct Pool {
     threads: usize,
     shared: Arc<Shared>,
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_start_with_the_first_work_and_end_with_the_pool() {
+    fn threads_start_on_first_use_and_end_with_the_pool() {
         let pool = Pool::with_threads(3);
         let shared = Arc::downgrade(&pool.shared);
         assert_eq!(shared.strong_count(), 1);

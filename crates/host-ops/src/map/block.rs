@@ -50,13 +50,13 @@ macro_rules! with_type {
     };
 }
 
-/// Expands `$body` with `$type` as the type of an element in a register; bools are bytes.
+/// Expands `$body` with `$type` as the type of an element in a register; all other types are bytes.
 macro_rules! with_lane {
     ($dtype:expr, $type:ident => $body:expr) => {
         with_type!($dtype, $type => $body, {
             DType::F32 | DType::F16 | DType::Bf16 => f32, DType::F64 => f64,
             DType::I8 => i8, DType::I16 => i16, DType::I32 => i32, DType::I64 => i64,
-            DType::U8 | DType::Bool => u8, DType::U16 => u16, DType::U32 => u32, DType::U64 => u64
+            DType::U16 => u16, DType::U32 => u32, DType::U64 => u64, _ => u8
         })
     };
 }

@@ -1,6 +1,7 @@
 //! Copies between layouts.
 use std::mem::MaybeUninit;
 
+use crate::ends::Ends;
 use crate::scratch::Plain;
 use crate::walk::Walk;
 use crate::{Context, Tensor, TensorMut};
@@ -20,41 +21,8 @@ pub(super) fn copy(walk: &Walk, input: &Tensor<'_>, output: &TensorMut<'_>, cx: 
     }
 }
 
-/// Addresses that tasks share.
-#[derive(Clone, Copy)]
-struct Ends<T> {
-    from: *const T,
-    to: *mut T,
-}
-
-// SAFETY: tasks read memory that nothing writes, and write disjoint elements.
-unsafe impl<T> Sync for Ends<T> {}
-
-impl<T: Plain> Ends<T> {
-    /// Copies `count` elements with their strides.
-    ///
-    /// # Safety
-    /// All of them are within the views.
-    #[inline(always)]
-    unsafe fn row(self, from: isize, to: isize, count: usize, from_stride: isize, to_stride: isize) {
-        let (from, to) = (self.from.wrapping_offset(from), self.to.wrapping_offset(to));
-        // SAFETY: guaranteed by the caller. A map may work in place: then both are the same row, which `copy` allows.
-        unsafe {
-            if from_stride == 1 && to_stride == 1 {
-                std::ptr::copy(from, to, count);
-            } else if from_stride == 0 && to_stride == 1 {
-                std::slice::from_raw_parts_mut(to, count).fill(from.read());
-            } else {
-                for at in 0..count as isize {
-                    to.wrapping_offset(at * to_stride).write(from.wrapping_offset(at * from_stride).read());
-                }
-            }
-        }
-    }
-}
-
 fn copy_as<T: Plain>(walk: &Walk, input: &Tensor<'_>, output: &TensorMut<'_>, cx: &Context<'_>) {
-    let ends = Ends { from: input.start().cast::<T>(), to: output.start().cast::<T>() };
+    let ends = Ends::<T>::of(input, output);
     let grain = (GRAIN_BYTES / size_of::<T>()).max(1);
     if let Some(axis) = tiled_axis(walk) {
         return transpose(walk, axis, ends, grain, cx);

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn registers_are_used_again() {
+    fn registers_are_reused() {
         let mut expr = Expr::new();
         let mut at = expr.input(0, DType::F32);
         for op in [Unary::Neg, Unary::Exp, Unary::Abs, Unary::Sqrt, Unary::Log, Unary::Sin] {

@@ -1,64 +1,14 @@
 //! Reductions and searches against naive loops in double precision.
-#![allow(clippy::unwrap_used)]
-mod common;
 
 use graph::prim::{ArgReduce, Reduce, ReduceKind};
 use graph::{DType, Prim, Scalar};
 use proptest::prelude::*;
+use testkit::ops::reduce::{KINDS, found, groups, reduced};
 
-use common::{Case, Layout, assert_close, indices, layout, tolerance, values};
-
-const KINDS: [ReduceKind; 10] = [
-    ReduceKind::Sum,
-    ReduceKind::Mean,
-    ReduceKind::Prod,
-    ReduceKind::Max,
-    ReduceKind::Min,
-    ReduceKind::SumSquare,
-    ReduceKind::L1,
-    ReduceKind::L2,
-    ReduceKind::LogSum,
-    ReduceKind::LogSumExp,
-];
-
-/// The reduction of a list, stored as `dtype`.
-fn reference(kind: ReduceKind, dtype: DType, list: &[Scalar]) -> Scalar {
-    let numbers: Vec<f64> = list.iter().map(|value| value.as_f64()).collect();
-    let count = numbers.len() as f64;
-    let sum: f64 = numbers.iter().sum();
-    let square: f64 = numbers.iter().map(|x| x * x).sum();
-    let largest = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let result = match kind {
-        ReduceKind::Sum => sum,
-        ReduceKind::Mean => sum / count,
-        // Integer products wrap, so they are computed in integers.
-        ReduceKind::Prod if !dtype.is_float() => {
-            let product = list.iter().fold(1i64, |product, value| product.wrapping_mul(value.as_i64()));
-            return Scalar::Int(product).cast(dtype);
-        }
-        ReduceKind::Prod => numbers.iter().product(),
-        ReduceKind::Max => largest,
-        ReduceKind::Min => numbers.iter().copied().fold(f64::INFINITY, f64::min),
-        ReduceKind::SumSquare => square,
-        ReduceKind::L1 => numbers.iter().map(|x| x.abs()).sum(),
-        ReduceKind::L2 => square.sqrt(),
-        ReduceKind::LogSum => sum.ln(),
-        ReduceKind::LogSumExp => numbers.iter().map(|x| (x - largest).exp()).sum::<f64>().ln() + largest,
-    };
-    Scalar::Float(result).cast(dtype)
-}
-
-/// The elements of each result.
-fn groups(shape: &[usize], axes: usize, list: &[Scalar]) -> Vec<Vec<Scalar>> {
-    let length: usize = shape[shape.len() - axes..].iter().product();
-    if length == 0 {
-        return vec![Vec::new(); shape[..shape.len() - axes].iter().product()];
-    }
-    list.chunks(length).map(<[Scalar]>::to_vec).collect()
-}
+use crate::common::{Case, Layout, assert_close, indices, layout, tolerance, values};
 
 fn check(kind: ReduceKind, axes: usize, dtype: DType, from: &Layout, to: &Layout, seed: u64, threads: usize) {
-    let list = values(dtype, from.offsets().len(), seed);
+    let list = values(dtype, from.elems(), seed);
     // Logarithms of sums need positive sums; products must not vanish or overflow.
     let list: Vec<Scalar> = list
         .into_iter()
@@ -69,11 +19,11 @@ fn check(kind: ReduceKind, axes: usize, dtype: DType, from: &Layout, to: &Layout
             _ => value,
         })
         .collect();
-    let mut case = Case::new(Prim::Reduce(Reduce { kind, axes })).threads(threads).input(dtype, from, &list);
+    let case = Case::new(Prim::Reduce(Reduce { kind, axes })).threads(threads).input(dtype, from, &list);
     let seen = case.read(0);
     let got = case.output(dtype, to).run().unwrap().remove(0);
     for (group, got) in groups(&from.shape, axes, &seen).iter().zip(&got) {
-        let want = reference(kind, dtype, group);
+        let want = reduced(kind, dtype, group);
         // Terms may cancel: the rounding error depends on their size, not on that of the sum.
         let size: f64 = group.iter().map(|value| value.as_f64().abs()).sum();
         let allowed = if kind == ReduceKind::Sum { tolerance(dtype) * size.max(1.0) } else { tolerance(dtype) };
@@ -110,7 +60,7 @@ fn integer_sums_wrap_to_their_width() {
 }
 
 #[test]
-fn long_sums_keep_their_digits_in_either_order_of_memory() {
+fn long_sums_keep_precision_in_either_memory_order() {
     let count = 200_000;
     for from in [Layout::dense(&[2, count]), Layout::arranged(&[2, count], &[1, 0], &[1; 2], &[false; 2], &[false; 2])]
     {
@@ -123,7 +73,7 @@ fn long_sums_keep_their_digits_in_either_order_of_memory() {
 }
 
 #[test]
-fn nothing_reduces_to_what_onnx_says() {
+fn empty_reductions_give_the_values_that_onnx_defines() {
     for (kind, want) in [
         (ReduceKind::Sum, 0.0),
         (ReduceKind::Prod, 1.0),
@@ -139,7 +89,7 @@ fn nothing_reduces_to_what_onnx_says() {
 }
 
 #[test]
-fn infinities_and_nan_come_through() {
+fn infinities_and_nan_propagate() {
     let (inf, nan) = (f64::INFINITY, f64::NAN);
     for (kind, list, want) in [
         (ReduceKind::LogSumExp, [-inf, -inf], -inf),
@@ -157,20 +107,8 @@ fn infinities_and_nan_come_through() {
     }
 }
 
-fn arg_reference(search: &ArgReduce, group: &[Scalar]) -> Scalar {
-    let mut best = 0;
-    for at in 1..group.len() {
-        let (value, record) = (group[at].as_f64(), group[best].as_f64());
-        let better = if search.largest { value > record } else { value < record };
-        if better || (search.last && value == record) {
-            best = at;
-        }
-    }
-    Scalar::Int(best as i64)
-}
-
 #[test]
-fn the_first_or_last_of_equals_is_found_as_asked() {
+fn the_first_or_last_of_equal_elements_is_found_on_request() {
     let list = [3, 7, 7, 1, 1, 7].map(Scalar::Int);
     for (largest, last, want) in [(true, false, 1), (true, true, 5), (false, false, 3), (false, true, 4)] {
         let case = Case::new(Prim::ArgReduce(ArgReduce { largest, last })).dense(DType::I32, &[6], &list);
@@ -225,10 +163,10 @@ proptest! {
     ) {
         let (dtype, search) = (DType::ALL[dtype], ArgReduce { largest, last });
         let list = values(dtype, indices(&from.shape).len(), seed);
-        let mut case = Case::new(Prim::ArgReduce(search.clone())).threads(2).input(dtype, &from, &list);
+        let case = Case::new(Prim::ArgReduce(search.clone())).threads(2).input(dtype, &from, &list);
         let seen = case.read(0);
         let got = case.output(DType::I64, &to).run().unwrap().remove(0);
-        let want: Vec<Scalar> = groups(&from.shape, 1, &seen).iter().map(|group| arg_reference(&search, group)).collect();
+        let want: Vec<Scalar> = groups(&from.shape, 1, &seen).iter().map(|group| Scalar::Int(found(&search, group) as i64)).collect();
         prop_assert_eq!(got, want);
     }
 }

@@ -1,41 +1,11 @@
-//! Softmax, norms and local response normalisation against naive loops in double precision.
-#![allow(clippy::unwrap_used)]
-mod common;
+//! Softmax and norms against naive loops in double precision.
 
 use graph::prim::{Norm, Softmax};
 use graph::{DType, Prim, Scalar};
 use proptest::prelude::*;
+use testkit::ops::normalise;
 
-use common::{Case, Layout, assert_close, layout, tolerance, values};
-
-fn softmax(log: bool, row: &[Scalar], dtype: DType) -> Vec<Scalar> {
-    let largest = row.iter().map(|x| x.as_f64()).fold(f64::NEG_INFINITY, f64::max);
-    let total: f64 = row.iter().map(|x| (x.as_f64() - largest).exp()).sum();
-    row.iter()
-        .map(|x| {
-            let shifted = x.as_f64() - largest;
-            Scalar::Float(if log { shifted - total.ln() } else { shifted.exp() / total }).cast(dtype)
-        })
-        .collect()
-}
-
-fn norm(norm: &Norm, dtype: DType, row: &[Scalar], scale: &[Scalar], bias: &[Scalar]) -> Vec<Scalar> {
-    let x: Vec<f64> = row.iter().map(|x| x.as_f64()).collect();
-    let count = x.len() as f64;
-    let mean = if norm.centre { x.iter().sum::<f64>() / count } else { 0.0 };
-    let square = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
-    x.iter()
-        .enumerate()
-        .map(|(at, x)| {
-            let mut y = Scalar::Float((x - mean) / (square + f64::from(norm.epsilon)).sqrt());
-            if norm.round_before_scale {
-                y = y.cast(dtype);
-            }
-            let scaled = y.as_f64() * scale.get(at).map_or(1.0, |scale| scale.as_f64());
-            Scalar::Float(scaled + bias.get(at).map_or(0.0, |bias| bias.as_f64())).cast(dtype)
-        })
-        .collect()
-}
+use crate::common::{Case, Layout, assert_close, layout, numbers, stored, tolerance, values};
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
 
@@ -55,11 +25,11 @@ fn softmax_of_large_and_infinite_numbers_stays_a_distribution() {
 }
 
 #[test]
-fn the_logarithm_keeps_digits_where_the_numbers_are_large() {
+fn the_logarithm_keeps_precision_for_large_numbers() {
     let row = [10_000.25, 10_000.5, 9_999.0].map(Scalar::Float);
     let case = Case::new(Prim::Softmax(Softmax { log: true })).dense(DType::F32, &[3], &row);
     let got = case.output(DType::F32, &Layout::dense(&[3])).run().unwrap().remove(0);
-    assert_close(&got, &softmax(true, &row, DType::F32), 1e-6, "log softmax");
+    assert_close(&got, &stored(DType::F32, normalise::softmax(true, &numbers(&row))), 1e-6, "log softmax");
 }
 
 fn row_cases() -> impl Strategy<Value = (Layout, Layout)> {
@@ -83,12 +53,12 @@ proptest! {
         threads in 1usize..4,
     ) {
         let dtype = FLOATS[dtype];
-        let list = values(dtype, from.offsets().len(), seed);
-        let mut case = Case::new(Prim::Softmax(Softmax { log })).threads(threads).input(dtype, &from, &list);
+        let list = values(dtype, from.elems(), seed);
+        let case = Case::new(Prim::Softmax(Softmax { log })).threads(threads).input(dtype, &from, &list);
         let seen = case.read(0);
         let got = case.output(dtype, &to).run().unwrap().remove(0);
         let length = from.shape[from.shape.len() - 1];
-        let want: Vec<Scalar> = seen.chunks(length).flat_map(|row| softmax(log, row, dtype)).collect();
+        let want = stored(dtype, numbers(&seen).chunks(length).flat_map(|row| normalise::softmax(log, row)));
         assert_close(&got, &want, tolerance(dtype), &format!("log {log}, {from:?}"));
     }
 
@@ -105,7 +75,7 @@ proptest! {
         let normalised = &from.shape[from.shape.len() - axes..];
         let length: usize = normalised.iter().product();
         let prim = Norm { axes, epsilon: 1e-3, centre, scale, bias, round_before_scale };
-        let list = values(dtype, from.offsets().len(), seed);
+        let list = values(dtype, from.elems(), seed);
         let factors = [values(dtype, length, seed ^ 1), values(dtype, length, seed ^ 2)];
         let mut case = Case::new(Prim::Norm(prim.clone())).threads(threads).input(dtype, &from, &list);
         if scale {
@@ -119,8 +89,11 @@ proptest! {
         }
         let seen = case.read(0);
         let got = case.output(dtype, &to).run().unwrap().remove(0);
-        let (scales, biases) = (if scale { &factors[0][..] } else { &[] }, if bias { &factors[1][..] } else { &[] });
-        let want: Vec<Scalar> = seen.chunks(length).flat_map(|row| norm(&prim, dtype, row, scales, biases)).collect();
+        let [scales, biases] = [(scale, &factors[0]), (bias, &factors[1])]
+            .map(|(is_there, factors)| if is_there { numbers(factors) } else { Vec::new() });
+        let rows = numbers(&seen);
+        let want = rows.chunks(length).flat_map(|row| normalise::norm(&prim, dtype, row, &scales, &biases));
+        let want = stored(dtype, want);
         // A variance close to zero magnifies the mean's rounding error.
         assert_close(&got, &want, tolerance(dtype) * 8.0, &format!("{prim:?} of {dtype} {from:?}"));
     }

@@ -1,15 +1,14 @@
 //! Running totals, top-k and local response normalisation against naive loops.
-#![allow(clippy::unwrap_used)]
-mod common;
 
 use graph::prim::{Cumulative, Lrn, TopK};
 use graph::{DType, Prim, Scalar};
 use proptest::prelude::*;
+use testkit::ops::normalise;
 
-use common::{Case, Layout, assert_close, indices, layout, tolerance, values};
+use crate::common::{Case, Layout, assert_close, layout, numbers, stored, tolerance, values};
 
 #[test]
-fn sums_run_as_the_four_flags_say() {
+fn running_sums_follow_all_four_flags() {
     let list = [1.0, 2.0, 3.0].map(Scalar::Float);
     for (exclusive, reverse, want) in [
         (false, false, [1.0, 3.0, 6.0]),
@@ -25,7 +24,7 @@ fn sums_run_as_the_four_flags_say() {
 }
 
 #[test]
-fn of_equals_the_first_is_taken_and_nan_is_the_largest() {
+fn the_first_of_equal_elements_wins_and_nan_is_the_largest() {
     let list = [2.0, f64::NAN, 7.0, 2.0, 7.0, -0.0, 0.0].map(Scalar::Float);
     for (largest, want) in [(true, [1, 2, 4, 0]), (false, [5, 6, 0, 3])] {
         let prim = Prim::TopK(TopK { k: 4, largest, sorted: true });
@@ -50,7 +49,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 150 } else { 1500 }))]
 
     #[test]
-    fn totals_run_along_the_middle_axis(
+    fn running_totals_are_along_the_middle_axis(
         (from, to) in three_axes(),
         (product, exclusive, reverse) in any::<(bool, bool, bool)>(),
         dtype in 0usize..5,
@@ -58,7 +57,7 @@ proptest! {
         threads in 1usize..4,
     ) {
         let dtype = [DType::F32, DType::F64, DType::F16, DType::I32, DType::U64][dtype];
-        let list: Vec<Scalar> = values(dtype, from.offsets().len(), seed)
+        let list: Vec<Scalar> = values(dtype, from.elems(), seed)
             .into_iter()
             // Products that neither underflow nor overflow; positive sums that do not cancel or exceed half precision.
             .map(|value| match (dtype.is_float(), product) {
@@ -68,7 +67,7 @@ proptest! {
             })
             .collect();
         let prim = Cumulative { product, exclusive, reverse };
-        let mut case = Case::new(Prim::Cumulative(prim.clone())).threads(threads).input(dtype, &from, &list);
+        let case = Case::new(Prim::Cumulative(prim.clone())).threads(threads).input(dtype, &from, &list);
         let seen = case.read(0);
         let got = case.output(dtype, &to).run().unwrap().remove(0);
         let [outer, extent, inner] = from.shape[..] else { unreachable!() };
@@ -96,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn the_best_are_those_a_stable_sort_puts_first(
+    fn top_k_agrees_with_a_stable_sort(
         (from, k) in prop_oneof![
             prop::collection::vec(1usize..9, 1..4),
             (1usize..4, 200usize..700).prop_map(|(a, b)| vec![a, b]),
@@ -111,8 +110,8 @@ proptest! {
         threads in 1usize..4,
     ) {
         let dtype = DType::ALL[dtype];
-        let list = values(dtype, from.offsets().len(), seed);
-        let mut case = Case::new(Prim::TopK(TopK { k, largest, sorted })).threads(threads).input(dtype, &from, &list);
+        let list = values(dtype, from.elems(), seed);
+        let case = Case::new(Prim::TopK(TopK { k, largest, sorted })).threads(threads).input(dtype, &from, &list);
         let seen = case.read(0);
         let mut to = from.shape.clone();
         let length = std::mem::replace(to.last_mut().unwrap(), k);
@@ -143,26 +142,11 @@ proptest! {
     ) {
         let dtype = [DType::F32, DType::F64, DType::F16, DType::Bf16][dtype];
         let prim = Lrn { alpha: 0.3, beta: 0.75, bias: 1.5, size };
-        let list = values(dtype, from.offsets().len(), seed);
-        let mut case = Case::new(Prim::Lrn(prim.clone())).threads(threads).input(dtype, &from, &list);
+        let list = values(dtype, from.elems(), seed);
+        let case = Case::new(Prim::Lrn(prim.clone())).threads(threads).input(dtype, &from, &list);
         let seen = case.read(0);
         let got = case.output(dtype, &to).run().unwrap().remove(0);
-        let channels = from.shape[1];
-        let plane: usize = from.shape[2..].iter().product();
-        let want: Vec<Scalar> = indices(&from.shape)
-            .iter()
-            .enumerate()
-            .map(|(at, index)| {
-                let channel = index[1];
-                let first = channel.saturating_sub((size - 1) / 2);
-                let last = (channel + (size - 1).div_ceil(2)).min(channels - 1);
-                let squares: f64 = (first..=last)
-                    .map(|other| seen[at + other * plane - channel * plane].as_f64().powi(2))
-                    .sum();
-                let base = f64::from(prim.bias) + f64::from(prim.alpha) / size as f64 * squares;
-                Scalar::Float(seen[at].as_f64() / base.powf(prim.beta.into())).cast(dtype)
-            })
-            .collect();
+        let want = stored(dtype, normalise::lrn(&prim, &from.shape, &numbers(&seen)));
         assert_close(&got, &want, tolerance(dtype), &format!("{prim:?} of {dtype} {from:?}"));
     }
 }

@@ -1,16 +1,12 @@
 //! Gathers and scatters against naive loops, and the handling of out-of-range indices.
-#![allow(clippy::unwrap_used)]
-mod common;
 
 use graph::prim::{Axis, BatchDims, Scatter, ScatterKind};
 use graph::{DType, Prim, Scalar};
 use host_ops::OpError;
 use proptest::prelude::*;
+use testkit::ops::indexing::{self, Elements, KINDS};
 
-use common::{Case, Layout, assert_close, flat, indices, layout, noise, tolerance, values};
-
-const KINDS: [ScatterKind; 5] =
-    [ScatterKind::Replace, ScatterKind::Add, ScatterKind::Mul, ScatterKind::Max, ScatterKind::Min];
+use crate::common::{Case, Layout, assert_close, indices, layout, noise, tolerance, values};
 
 /// Indices for an axis, some of them negative.
 fn some_indices(count: usize, extent: usize, seed: u64) -> Vec<Scalar> {
@@ -19,35 +15,12 @@ fn some_indices(count: usize, extent: usize, seed: u64) -> Vec<Scalar> {
     (0..count).map(|_| Scalar::Int((next() % (2 * extent as u64)) as i64 - extent)).collect()
 }
 
-fn position(index: Scalar, extent: usize) -> usize {
-    usize::try_from(index.as_i64().rem_euclid(extent as i64)).unwrap()
-}
-
-fn combine(kind: ScatterKind, before: Scalar, update: Scalar, dtype: DType) -> Scalar {
-    if !dtype.is_float() {
-        // Integers are not converted to floats: products of several updates grow large and wrap.
-        let (a, b) = (before.as_i64(), update.as_i64());
-        return Scalar::Int(match kind {
-            ScatterKind::Replace => b,
-            ScatterKind::Add => a.wrapping_add(b),
-            ScatterKind::Mul => a.wrapping_mul(b),
-            ScatterKind::Max => a.max(b),
-            ScatterKind::Min => a.min(b),
-        });
-    }
-    let (a, b) = (before.as_f64(), update.as_f64());
-    let result = match kind {
-        ScatterKind::Replace => b,
-        ScatterKind::Add => a + b,
-        ScatterKind::Mul => a * b,
-        ScatterKind::Max => a.max(b),
-        ScatterKind::Min => a.min(b),
-    };
-    Scalar::Float(result).cast(dtype)
+fn of<'a>(layout: &'a Layout, values: &'a [Scalar]) -> Elements<'a> {
+    Elements { shape: &layout.shape, values }
 }
 
 #[test]
-fn an_index_out_of_range_is_an_error_and_nothing_outside_is_touched() {
+fn an_index_out_of_range_is_an_error_and_nothing_outside_is_accessed() {
     let data = values(DType::F32, 4, 1);
     for (index, extent) in [(4i64, 4usize), (-5, 4), (i64::MAX, 4), (i64::MIN, 4)] {
         let bad = [Scalar::Int(index)];
@@ -81,7 +54,7 @@ fn an_index_out_of_range_is_an_error_and_nothing_outside_is_touched() {
 }
 
 #[test]
-fn of_several_updates_of_one_place_the_last_one_stays() {
+fn the_last_of_several_updates_of_one_element_wins() {
     let data = vec![Scalar::Float(0.0); 3];
     let places = [1, 1, -2].map(Scalar::Int);
     let updates = [5.0, 6.0, 7.0].map(Scalar::Float);
@@ -94,7 +67,7 @@ fn of_several_updates_of_one_place_the_last_one_stays() {
 }
 
 #[test]
-fn a_scatter_over_its_own_data_keeps_what_no_update_touches() {
+fn an_in_place_scatter_keeps_other_elements() {
     let data = values(DType::I32, 6, 3);
     let case = Case::new(Prim::ScatterElements(Scatter { kind: ScatterKind::Add, axis: 0 }))
         .dense(DType::I32, &[6], &data)
@@ -120,8 +93,8 @@ fn axis_cases() -> impl Strategy<Value = (Layout, usize, Layout, Layout)> {
         })
 }
 
-/// Data, batch axes, depth of the tuples, shape of the indices, layout of the indexed slices.
-fn tuple_cases() -> impl Strategy<Value = (Layout, usize, usize, Layout, Layout)> {
+/// Data, batch axes, shape of the indices, layout of the indexed slices.
+fn tuple_cases() -> impl Strategy<Value = (Layout, usize, Layout, Layout)> {
     (prop::collection::vec(1usize..5, 1..5), prop::collection::vec(1usize..5, 0..3), 0usize..3, 0usize..5)
         .prop_flat_map(|(shape, outer, batch, depth)| {
             let batch = batch.min(shape.len());
@@ -130,7 +103,7 @@ fn tuple_cases() -> impl Strategy<Value = (Layout, usize, usize, Layout, Layout)
             tuples.extend(outer);
             let result: Vec<usize> = tuples.iter().chain(&shape[batch + depth..]).copied().collect();
             tuples.push(depth);
-            (layout(shape, true), Just(batch), Just(depth), layout(tuples, false), layout(result, false))
+            (layout(shape, true), Just(batch), layout(tuples, false), layout(result, false))
         })
 }
 
@@ -162,16 +135,13 @@ proptest! {
     ) {
         let (dtype, index) = (DType::ALL[dtype], if wide { DType::I64 } else { DType::I32 });
         let extent = data.shape[1];
-        let mut case = Case::new(Prim::Gather)
+        let case = Case::new(Prim::Gather)
             .threads(threads)
-            .input(dtype, &data, &values(dtype, data.offsets().len(), seed))
+            .input(dtype, &data, &values(dtype, data.elems(), seed))
             .input(index, &list, &some_indices(list.shape[0], extent, seed));
         let (seen, picks) = (case.read(0), case.read(1));
         let got = case.output(dtype, &output).run().unwrap().remove(0);
-        let want: Vec<Scalar> = indices(&output.shape)
-            .iter()
-            .map(|at| seen[flat(&data.shape, &[at[0], position(picks[at[1]], extent), at[2]])])
-            .collect();
+        let want = indexing::gathered(of(&data, &seen), &picks);
         prop_assert_eq!(got, want);
     }
 
@@ -182,48 +152,31 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let (dtype, extent) = (DType::ALL[dtype], data.shape[axis]);
-        let mut case = Case::new(Prim::GatherElements(Axis(axis)))
+        let case = Case::new(Prim::GatherElements(Axis(axis)))
             .threads(2)
-            .input(dtype, &data, &values(dtype, data.offsets().len(), seed))
-            .input(DType::I64, &list, &some_indices(list.offsets().len(), extent, seed));
+            .input(dtype, &data, &values(dtype, data.elems(), seed))
+            .input(DType::I64, &list, &some_indices(list.elems(), extent, seed));
         let (seen, picks) = (case.read(0), case.read(1));
         let got = case.output(dtype, &output).run().unwrap().remove(0);
-        let want: Vec<Scalar> = indices(&output.shape)
-            .into_iter()
-            .enumerate()
-            .map(|(number, mut at)| {
-                at[axis] = position(picks[number], extent);
-                seen[flat(&data.shape, &at)]
-            })
-            .collect();
+        let want = indexing::gathered_elements(of(&data, &seen), axis, of(&list, &picks));
         prop_assert_eq!(got, want);
     }
 
     #[test]
     fn slices_are_gathered_by_tuples(
-        (data, batch, depth, list, output) in tuple_cases(),
+        (data, batch, list, output) in tuple_cases(),
         dtype in 0usize..13,
         seed in any::<u64>(),
     ) {
         let dtype = DType::ALL[dtype];
         let tuples = some_tuples(&data.shape, batch, &list, seed);
-        let mut case = Case::new(Prim::GatherNd(BatchDims(batch)))
+        let case = Case::new(Prim::GatherNd(BatchDims(batch)))
             .threads(2)
-            .input(dtype, &data, &values(dtype, data.offsets().len(), seed))
+            .input(dtype, &data, &values(dtype, data.elems(), seed))
             .input(DType::I64, &list, &tuples);
         let seen = case.read(0);
         let got = case.output(dtype, &output).run().unwrap().remove(0);
-        let outer = list.shape.len() - 1;
-        let want: Vec<Scalar> = indices(&output.shape)
-            .iter()
-            .map(|at| {
-                let tuple = flat(&list.shape[..outer], &at[..outer]) * depth;
-                let mut place = at[..batch].to_vec();
-                place.extend((0..depth).map(|k| position(tuples[tuple + k], data.shape[batch + k])));
-                place.extend_from_slice(&at[outer..]);
-                seen[flat(&data.shape, &place)]
-            })
-            .collect();
+        let want = indexing::gathered_slices(of(&data, &seen), batch, of(&list, &tuples));
         prop_assert_eq!(got, want);
     }
 
@@ -235,43 +188,33 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let (dtype, kind) = ([DType::F32, DType::F64, DType::I64, DType::F16][dtype], KINDS[kind]);
-        let mut case = Case::new(Prim::ScatterElements(Scatter { kind, axis }))
-            .input(dtype, &data, &values(dtype, data.offsets().len(), seed))
-            .input(DType::I32, &list, &some_indices(list.offsets().len(), data.shape[axis], seed))
-            .input(dtype, &updates, &values(dtype, updates.offsets().len(), seed ^ 9));
-        let (mut want, picks, changes) = (case.read(0), case.read(1), case.read(2));
+        let case = Case::new(Prim::ScatterElements(Scatter { kind, axis }))
+            .input(dtype, &data, &values(dtype, data.elems(), seed))
+            .input(DType::I32, &list, &some_indices(list.elems(), data.shape[axis], seed))
+            .input(dtype, &updates, &values(dtype, updates.elems(), seed ^ 9));
+        let (seen, picks, changes) = (case.read(0), case.read(1), case.read(2));
         let got = case.output(dtype, &Layout::dense(&data.shape)).run().unwrap().remove(0);
-        for (number, mut at) in indices(&list.shape).into_iter().enumerate() {
-            at[axis] = position(picks[number], data.shape[axis]);
-            let place = flat(&data.shape, &at);
-            want[place] = combine(kind, want[place], changes[number], dtype);
-        }
+        let want =
+            indexing::scattered_elements(kind, dtype, of(&data, &seen), axis, of(&list, &picks), &changes);
         assert_close(&got, &want, tolerance(dtype), &format!("{kind:?}"));
     }
 
     #[test]
     fn slices_are_scattered_by_tuples(
-        (data, _, depth, list, updates) in tuple_cases().prop_filter("no batch", |case| case.1 == 0),
+        (data, _, list, updates) in tuple_cases().prop_filter("no batch", |case| case.1 == 0),
         kind in 0usize..5,
         dtype in 0usize..4,
         seed in any::<u64>(),
     ) {
         let (dtype, kind) = ([DType::F32, DType::F64, DType::I64, DType::Bf16][dtype], KINDS[kind]);
         let tuples = some_tuples(&data.shape, 0, &list, seed);
-        let mut case = Case::new(Prim::ScatterNd(Scatter { kind, axis: 0 }))
-            .input(dtype, &data, &values(dtype, data.offsets().len(), seed))
+        let case = Case::new(Prim::ScatterNd(Scatter { kind, axis: 0 }))
+            .input(dtype, &data, &values(dtype, data.elems(), seed))
             .input(DType::I64, &list, &tuples)
-            .input(dtype, &updates, &values(dtype, updates.offsets().len(), seed ^ 9));
-        let (mut want, changes) = (case.read(0), case.read(2));
+            .input(dtype, &updates, &values(dtype, updates.elems(), seed ^ 9));
+        let (seen, changes) = (case.read(0), case.read(2));
         let got = case.output(dtype, &Layout::dense(&data.shape)).run().unwrap().remove(0);
-        let outer = list.shape.len() - 1;
-        for (number, at) in indices(&updates.shape).into_iter().enumerate() {
-            let tuple = flat(&list.shape[..outer], &at[..outer]) * depth;
-            let mut place: Vec<usize> = (0..depth).map(|k| position(tuples[tuple + k], data.shape[k])).collect();
-            place.extend_from_slice(&at[outer..]);
-            let place = flat(&data.shape, &place);
-            want[place] = combine(kind, want[place], changes[number], dtype);
-        }
+        let want = indexing::scattered_slices(kind, dtype, of(&data, &seen), of(&list, &tuples), &changes);
         assert_close(&got, &want, tolerance(dtype), &format!("{kind:?}"));
     }
 }

@@ -1,40 +1,31 @@
 //! Recurrent layers against the operators' equations, element by element in double precision.
-#![allow(clippy::unwrap_used, clippy::panic)]
-mod support;
-
 use graph::prim::{Cell, Recurrent, RecurrentInputs};
 use graph::{DType, Prim};
 use proptest::prelude::*;
 use testkit::ops::recurrent::{CELLS, Input, KINDS, Layer, activation};
+use testkit::ops::{Arrangement, Sample, dense, ints, list, tensor};
 
-use support::{Data, Layout, Out, assert_near, run};
+use crate::common::{self, arrangement, laid};
 
-fn check(layer: &Layer, dtype: DType, layout: Layout, seed: u64) {
-    let data = |(input, shape): (Input, Vec<usize>)| {
+fn check(layer: &Layer, dtype: DType, layout: Arrangement, seed: u64) {
+    let inputs = (0..).zip(layer.inputs()).map(|(number, (input, shape))| {
         if input == Input::Lengths {
-            let lengths = (0..layer.batch).map(|b| ((seed as usize + b * 3) % (layer.steps + 1)) as f64).collect();
-            return Data::new(DType::I32, &shape, lengths);
+            let lengths = (0..layer.batch).map(|b| ((seed as usize + b * 3) % (layer.steps + 1)) as i64);
+            return (dense(number, DType::I32, &shape), ints(DType::I32, lengths));
         }
-        let noise = Data::noise(dtype, &shape, seed * 10 + input as u64 + 1);
-        Data::new(dtype, &shape, noise.values.iter().map(|value| value / 4.0).collect()).laid(layout)
-    };
-    let inputs: Vec<Data> = layer.inputs().into_iter().map(data).collect();
-    let mut outs: Vec<Out> = layer.outputs().iter().map(|shape| Out::new(dtype, shape).laid(layout)).collect();
-    if let Some(cell) = outs.get_mut(2) {
-        *cell = cell.clone().laid(Layout::Dense);
-    }
-    let got = run(Prim::Recurrent(layer.prim.clone()), &inputs, &outs).unwrap();
-    let values: Vec<Vec<f64>> = inputs.iter().map(|data| data.values.clone()).collect();
+        let (view, numbers) = laid(layout(number, dtype, &shape), seed * 10 + input as u64 + 1);
+        (view, tensor(dtype, list(&numbers).into_iter().map(|value| value / 4.0)))
+    });
+    let layouts = [layout, layout, dense];
+    let outputs = layer.outputs().into_iter().zip(layouts).zip(10..);
+    let outputs = outputs.map(|((shape, layout), number)| layout(number, dtype, &shape)).collect();
+    let sample = Sample::new(Prim::Recurrent(layer.prim.clone()), inputs.collect(), outputs);
     let tolerance = match dtype {
         DType::F64 => 1e-9,
         DType::F32 => 2e-5,
         _ => 5e-3,
     };
-    let wanted = layer.expected(&values);
-    assert_eq!(got.len(), wanted.len());
-    for (got, wanted) in got.iter().zip(&wanted) {
-        assert_near(got, wanted, tolerance, layer);
-    }
+    common::check(&sample, &layer.expected(&sample.values()), tolerance, layer);
 }
 
 proptest! {
@@ -48,7 +39,7 @@ proptest! {
         clip in prop::option::of(0.2f32..1.5),
         dtype in prop::sample::select(vec![DType::F32, DType::F64]),
         extents in (1usize..5, 1usize..4, 1usize..6, 1usize..9),
-        layout in prop::sample::select(&Layout::ALL[..]),
+        layout in arrangement(),
         seed in 0u64..1000,
     ) {
         let is_lstm = cell == Cell::Lstm;
@@ -68,7 +59,7 @@ fn wide_layers_use_whole_strips() {
         for (batch, dtype) in [(1, DType::F32), (5, DType::F32), (2, DType::F16)] {
             let mut layer = Layer { steps: 3, batch, input: 20, hidden: 35, ..Layer::new(cell) };
             layer.prim.has.bias = true;
-            check(&layer, dtype, Layout::Dense, 4);
+            check(&layer, dtype, dense, 4);
         }
     }
 }
