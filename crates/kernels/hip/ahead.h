@@ -1,7 +1,7 @@
-// Copies into LDS that a thread starts, and waits for before it uses them: what is on its way takes no registers. For the twin, and
-// for the simulator, which does them at once.
+// Asynchronous copies into LDS: a thread starts them, and waits for them before it uses the data. Data in flight takes
+// no registers. Used by the twin; the simulator copies at once.
 
-// 16 bytes, which both addresses are aligned to.
+// Copies 16 bytes; both addresses are aligned to 16.
 DEV void copy_ahead(void* to, const void* from) {
 #if defined(__CUDACC_RTC__)
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
@@ -12,19 +12,19 @@ DEV void copy_ahead(void* to, const void* from) {
   *(Pack<u32, 4>*)to = *(const Pack<u32, 4>*)from;
 #endif
 }
-// Copies up to here belong to a group.
+// Ends the current group of copies.
 DEV void end_group() {
 #if defined(__CUDACC_RTC__)
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-// Until all groups but the last MOST are there.
+// Waits until at most the last MOST groups are still in flight.
 template <int MOST> DEV void await_groups() {
 #if defined(__CUDACC_RTC__)
   asm volatile("cp.async.wait_group %0;" ::"n"(MOST) : "memory");
 #endif
 }
-// Lanes of a wave see what the others have in LDS.
+// Makes writes to LDS visible to all lanes of the wave.
 DEV void wave_sync() {
 #if defined(__CUDACC_RTC__)
   __syncwarp();

@@ -1,11 +1,13 @@
-// New rows behind those of a cache, for keys and values alike: row p + t of an output is row t of what is new, rows before p
-// are the past's, and rows behind are zeros. If the output is the past itself, only the new rows are written. With TURN, new
-// keys turn on their way by the angles of their tokens' positions, and so do queries, which have an output of their own.
+// Appends new rows to a cache, for keys and values: row p + t of an output is row t of the new ones, rows before p come
+// from the past, and rows after the new ones are zeros. If the output is the past itself, only the new rows are
+// written. With TURN, new keys are rotated by the angles of their tokens' positions, and so are queries, which have
+// their own output.
 //
-// T: the type of elements; without TURN any that is as wide. I, P: i32 or i64, of lengths and positions. V: elements moved
-// as one: of rows whose elements are neighbours and multiples of it, else 1. BEHIND, INTERLEAVED: as in turn.h.
-// blockIdx.z is 0 for keys, 1 for values and 2 for queries, blockIdx.y counts heads of all batches; those of queries share
-// all blocks of their z. A batch whose rows do not fit stays as it was. Fewer than 2^31 packs in a head, and of queries.
+// T: the element type; without TURN, any type of the same width. I, P: the types of lengths and positions, i32 or i64.
+// V: elements moved at once, if the elements of rows are contiguous and a multiple of it; else 1. BEHIND, INTERLEAVED:
+// as in turn.h. blockIdx.z is 0 for keys, 1 for values and 2 for queries. blockIdx.y counts the heads of all batches;
+// the heads of queries share all blocks of their z. A batch whose rows do not fit is left unchanged. A head has fewer
+// than 2^31 packs, and so do all queries together.
 struct AppendArgs {
   const I* lengths;
   const T* fresh[2];
@@ -34,7 +36,7 @@ struct AppendArgs {
 typedef Pack<T, V> Some;
 
 #if TURN
-// The row of angles of a token; below 0 if there is none.
+// The row of angles for a token; negative if there is none.
 DEV i64 position_of(const AppendArgs& a, u32 batch, u32 row) {
   const i64 at = (i64)batch * a.position_axis[0] + (BEHIND ? 0 : (i64)row * a.position_axis[1]);
   i64 position = position_from((i64)a.positions[at], a.position_shift, row, a.count);
@@ -42,7 +44,7 @@ DEV i64 position_of(const AppendArgs& a, u32 batch, u32 row) {
   return position;
 }
 
-// Elements of a head from `at` on as they are when it has turned.
+// Rotated elements of a head, from `at` on.
 DEV Some turned_at(const AppendArgs& a, const T* head, i64 step, u32 at, i64 position) {
   const Angles angles = {a.cosines + position * a.cosine_axis[0], a.sines + position * a.sine_axis[0], a.cosine_axis[1],
                          a.sine_axis[1], a.half};

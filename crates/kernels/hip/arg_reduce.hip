@@ -1,12 +1,13 @@
-// The index of the largest or smallest element along the last axis. NaN is better than any number; of equals the first
-// wins, or the last. A team of threads makes a row. Where rows are few and long, the blocks along y take a segment of each
-// and leave their best in `parts` and `places` [rows, segments], which a second launch (JOIN) reads as its rows.
+// The index of the largest or smallest element along the last axis. NaN beats any number; of equal elements the first
+// one wins, or the last. A team of threads handles a row. If rows are few and long, the blocks along y handle a segment
+// each and store the best element of each segment in `parts` and `places` [rows, segments], which a second launch
+// (JOIN) reads as its rows.
 //
-// T: x's type. N: what elements are compared in. Below 2^31 rows and columns; strides are in elements.
+// T: x's type. N: the type in which elements are compared. Below 2^31 rows and columns; strides are in elements.
 struct ArgReduceArgs {
   const T* x;
   i64* y;
-  N* parts;     // NULL where y is written at once
+  N* parts;     // NULL if y is written directly
   u32* places;
   i64 x_rows[AXES], y_rows[AXES];
   i64 x_step;

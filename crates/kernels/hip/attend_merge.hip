@@ -1,4 +1,4 @@
-// The second pass of attention whose keys were split: a thread an element of the output.
+// The second pass of attention whose keys were split: one thread per element of the output.
 KERNEL(attend_merge, 256, AttentionArgs) {
   const u64 rows = (u64)a.batches * a.rows, at = (u64)blockIdx.x * 256 + threadIdx.x;
   if (at >= rows * a.width) return;

@@ -1,8 +1,10 @@
-// Attention of few rows, or without matrix instructions: a block has ROWS rows of a batch, and its waves share the keys.
+// Attention of few rows, or without matrix instructions: a block has ROWS rows of a batch, and its waves share the
+// keys.
 //
-// Each lane makes the scores of one key; then the lanes of a wave are spread over the values' width, and every key's
-// weight goes round. Waves meet at the end. With splits, blockIdx.y is the part of the keys, and a second pass follows.
-// SIZE, WIDTH: room for size and width, multiples of 64. PACK: elements of a key that are read at once.
+// First each lane computes the scores of one key. Then the lanes of a wave are spread over the width of the values, and
+// the weight of each key is broadcast to them. Waves combine their results at the end. With splits, blockIdx.y is the
+// part of the keys, and a second pass follows. SIZE, WIDTH: size and width, rounded up to multiples of 64. PACK:
+// elements of a key that are read at once.
 KERNEL(attend_rows, 256, AttentionArgs) {
   SHARED(f32, q, ROWS * SIZE);
   SHARED(f32, tops, 256 / MIN_WARP * ROWS);
@@ -19,7 +21,7 @@ KERNEL(attend_rows, 256, AttentionArgs) {
     bool is_in = row < a.rows && d < a.size;
     q[at] = is_in ? get(queries[(i64)row * a.q_row + (i64)d * a.q_at]) * a.alpha : 0.0f;
   }
-  // Rows beyond the last are the last once more.
+  // Rows past the end repeat the last one.
   if (threadIdx.x < ROWS) spots[threadIdx.x] = row_spot(a, batch, min_of(first + threadIdx.x, a.rows - 1));
   __syncthreads();
   f32 top[ROWS], sum[ROWS], o[ROWS][WIDTH / MIN_WARP];
@@ -60,7 +62,7 @@ KERNEL(attend_rows, 256, AttentionArgs) {
     }
     u32 count = min_of((u32)WARP, end - base);
     for (u32 j = 0; j < count; j += 4) {
-      // Keys beyond the last are the last once more, and weigh nothing.
+      // Keys past the end repeat the last one, with a weight of zero.
       f32 x[4][WIDTH / MIN_WARP];
 #pragma unroll
       for (u32 n = 0; n < 4; n++) {

@@ -1,12 +1,12 @@
-// Attention of many rows with matrix instructions. See tiles.h for how, and its settings. Q_PACKED, K_PACKED, V_PACKED,
-// OUT_PACKED: 1 if eight elements of a row are read or written at once. BY_KEY: 1 if scores of all rows of a batch are made in
-// the same way, so that what a mask says of a key is read once for all rows of a lane.
+// Attention of many rows with matrix instructions. See tiles.h for the algorithm and its settings. Q_PACKED, K_PACKED,
+// V_PACKED, OUT_PACKED: 1 if eight elements of a row are read or written at once. BY_KEY: 1 if scores are computed in
+// the same way for all rows of a batch, so that the mask of a key is read once for all rows of a lane.
 
-// Where the keys end that all of `count` rows of a batch see, and those that any of them does.
+// The end of the keys that all of `count` rows of a batch see, and of those that any of them sees.
 struct Ends { u32 all, any; };
 DEV Ends ends_of(const AttentionArgs& a, u32 batch, u32 first, u32 count) {
   const u32 index = (batch * a.rows + first) % a.axis[2], last = index + count - 1;
-  // Heads that share keys are one below the other: each begins anew.
+  // Heads that share keys are stacked as rows: each starts again at its first row.
   if (last >= a.axis[2]) return {end_of(a, 0), end_of(a, a.axis[2] - 1)};
   return {end_of(a, index), end_of(a, last)};
 }
@@ -17,7 +17,7 @@ KERNEL(attention, THREADS, AttentionArgs) {
   SHARED(RowSpot, spots, BLOCK_ROWS);
   u32 batch = blockIdx.x / a.groups, group = blockIdx.x - batch * a.groups;
   if (end_of(a, 0) < a.total) {
-    // The last rows see most, so those of all batches come first.
+    // The last rows see the most keys, so those of all batches come first.
     const u32 behind = blockIdx.x / a.batches;
     batch = blockIdx.x - behind * a.batches;
     group = a.groups - 1 - behind;
@@ -28,12 +28,12 @@ KERNEL(attention, THREADS, AttentionArgs) {
   const T* q = a.q + batch_at(a, batch, a.q_outer, a.q_batch);
   const Rows<K_PACKED> k = {a.k + batch_at(a, batch, a.k_outer, a.k_batch), a.k_key, a.k_at, a.total, a.size};
   const Rows<V_PACKED> v = {a.v + batch_at(a, batch, a.v_outer, a.v_batch), a.v_key, a.v_at, a.total, a.width};
-  // Rows beyond the last are the last once more.
+  // Rows past the end repeat the last one.
   auto query = [&](u32 row) {
     return Rows<Q_PACKED>{q + (i64)min_of(first + row, a.rows - 1) * a.q_row, 0, a.q_at, 1, a.size};
   };
   auto score_at = [&](f32 product, u32 row, u32 key) {
-    // Without a branch: keys beyond the last are the last once more.
+    // Branch-free: keys past the end repeat the last one.
     f32 value = score(a, PLAIN ? product : product * a.alpha, spots[BY_KEY ? 0 : row], min_of(key, a.total - 1));
     return key < a.total ? value : -INFINITY_OF(f32);
   };

@@ -1,12 +1,12 @@
-// What the texts of attention over caches share. With p rows in a batch's cache before the step, which its length says, row t
-// sees the keys up to p + t, or all; of these with a window the last ones. Heads of queries share heads of keys: what is
-// called a row here is one of `rows * group` of a head of keys, token by token.
+// Shared by the kernels of attention over caches. If a batch's cache has p rows before the step, according to its
+// length, row t sees the keys up to p + t, or all; with a window, only the last of these. Query heads share key heads:
+// here, a row is one of the `rows * group` rows of a key head, token by token.
 //
-// T: the stored type; sums and scores are f32. I: i32 or i64. EXTRA: scores are bounded, or have a bias. Elements of a row
-// are neighbours. BLOCK_ROWS: rows of a block, which is blockIdx.x; blockIdx.y is its part of the keys that these rows see.
-// The grid follows from extents alone. Lengths are read here: parts that are not needed leave at once, and the block that
-// is the last one of its rows adds up what the others left in `partial`. NEWEST: the keys and values of the token at hand are not
-// in the cache yet (newest.h).
+// T: the stored type; sums and scores are f32. I: i32 or i64. EXTRA: scores have a soft cap or a bias. The elements of
+// a row are contiguous. BLOCK_ROWS: rows per block, which is blockIdx.x; blockIdx.y is its part of the keys that these
+// rows see. The grid depends on extents only. Lengths are read here: blocks of parts that are not needed exit at once,
+// and the last block to finish for its rows adds up what the others stored in `partial`. NEWEST: the key and value of
+// the current token are not in the cache yet (newest.h).
 #ifndef NEWEST
 #define NEWEST 0
 #endif
@@ -26,13 +26,13 @@ struct CachedArgs {
   i64 out_batch, out_head, out_row;
   i64 bias_batch, bias_head, bias_row, bias_key;
   i64 lengths_step, sinks_step, shift;
-  f32 alpha, softcap;  // no bound if 0
+  f32 alpha, softcap;  // 0: no cap
   u32 causal, window;
   u32 has_sink;
   u32 shared, group, rows;
   u32 total, size, width;
-  u32 groups;  // blocks of a head of keys
-  u32 parts;   // of the keys, at most
+  u32 groups;  // blocks per key head
+  u32 parts;   // the most parts of the keys
 #if NEWEST
   const T* new_k;
   const T* new_v;
@@ -46,12 +46,12 @@ struct CachedArgs {
   i64 new_v_batch, new_v_head;
   i64 cosine_row, sine_row;
   i64 position_step, position_shift;
-  i64 count;  // of positions
+  i64 count;  // number of positions
   u32 half;
 #endif
 };
 
-// All rows are of one token.
+// All rows belong to one token.
 #ifndef ONE
 #define ONE 0
 #endif
@@ -70,19 +70,19 @@ DEV Range seen_by(const CachedArgs& a, u32 before, u32 token) {
 
 DEV u32 token_of(const CachedArgs& a, u32 row) { return ONE ? 0 : row / a.group; }
 
-// What a block works on.
+// The work of a block.
 struct Task {
-  u32 batch, head;   // of keys
-  u32 first, count;  // rows of the head of keys
+  u32 batch, head;   // key head
+  u32 first, count;  // rows of the key head
   u32 before;
-  Range keys;  // of this part
-  u32 parts;   // that these rows need
+  Range keys;  // keys of this part
+  u32 parts;   // parts that these rows need
 };
 
-// The rows of a block, and all keys that they see in the cache.
+// The rows of a block, and all keys in the cache that they see.
 DEV Task rows_of(const CachedArgs& a) {
   Task t;
-  // The last rows of a causal prompt see most, so those of all heads come first.
+  // The last rows of a causal prompt see the most keys, so those of all heads come first.
   const u32 heads = gridDim.x / a.groups, behind = a.groups == 1 ? 0 : blockIdx.x / heads;
   const u32 number = blockIdx.x - behind * heads;
   t.batch = number / a.shared;
@@ -97,7 +97,7 @@ DEV Task rows_of(const CachedArgs& a) {
   return t;
 }
 
-// STEP: keys that are worth a part.
+// STEP: the number of keys that justifies a part.
 template <int STEP> DEV Task task_of(const CachedArgs& a) {
   Task t = rows_of(a);
   const u32 start = t.keys.start, end = t.keys.end;
@@ -119,7 +119,7 @@ DEV i64 bias_at(const CachedArgs& a, const Task& t, u32 row) {
   return (i64)t.batch * a.bias_batch + (i64)head_of(a, t, row) * a.bias_head + (i64)token_of(a, row) * a.bias_row;
 }
 
-// Scores count in powers of two. What products of queries and keys are multiplied by, and what becomes of them.
+// Exponents are powers of two. The factor for products of queries and keys, and the score of a product.
 DEV f32 factor_of(const CachedArgs& a) { return EXTRA ? a.alpha : a.alpha * LOG2_E; }
 DEV f32 score_of(const CachedArgs& a, f32 product, i64 bias, u32 key) {
 #if EXTRA
@@ -131,10 +131,10 @@ DEV f32 score_of(const CachedArgs& a, f32 product, i64 bias, u32 key) {
 #endif
 }
 
-// What weights are relative to: a row without any score so far is relative to nothing.
+// The shift of the exponents: 0 for a row without any score so far.
 DEV f32 shift_of(f32 top) { return top == -INFINITY_OF(f32) ? 0.0f : top; }
 
-// What sums of a row are multiplied by at the end. A row that sees nothing gives zeros.
+// The final factor for the sums of a row. A row that sees no key gives zeros.
 DEV f32 share_of(const CachedArgs& a, const Task& t, u32 row, f32 top, f32 sum) {
   f32 share = 1.0f;
   if (a.has_sink) {
@@ -150,8 +150,8 @@ DEV f32* partial_at(const CachedArgs& a, u32 part, u32 row) {
   return a.partial + (((u64)part * gridDim.x + blockIdx.x) * BLOCK_ROWS + row) * (a.width + 2);
 }
 
-// Behind all parts' writes to `partial`: the last block of these rows adds them up. `shares` is LDS for a number for each
-// row and part, `is_last` for one.
+// Called after all parts have written to `partial`: the last block of these rows adds them up. `shares` is LDS for one
+// number per row and part, `is_last` for a single one.
 template <int THREADS> DEV void merge(const CachedArgs& a, const Task& t, f32* shares, u32* is_last) {
   if (!is_last_block(a.counters + blockIdx.x, t.parts, is_last)) return;
   for (u32 row = threadIdx.x; row < t.count; row += THREADS) {

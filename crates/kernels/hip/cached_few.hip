@@ -1,11 +1,12 @@
-// Attention of up to 16 rows over a cache with matrix instructions: the 16 keys of a wave go from memory to fragments, with no
-// LDS between them, and those of the next turn are on their way while these are computed. Waves meet at the end.
+// Attention of up to 16 rows over a cache with matrix instructions: the 16 keys of a wave are loaded from memory
+// directly into fragments, without LDS, and the next ones are loaded while these are processed. Waves combine their
+// results at the end.
 //
-// SIZE, WIDTH: size and width, 64 or 128. ROWS: rows of a block, a power of two; rows of a matrix beyond these count for
-// nothing. MATRIX: 1 or 4, whose lanes hold four keys of a value's fragment; WAVE: lanes. Products are summed up in any order
-// of a row's elements, so lanes take 16 bytes of queries and keys at a time. The columns of the result may have any order, too:
-// a lane takes neighbouring elements of a value, one for each of the tiles that it has a column of. Of N parts, part p takes
-// STEP keys from p * STEP on, and from every N * STEP behind them.
+// SIZE, WIDTH: size and width, 64 or 128. ROWS: rows per block, a power of two; the remaining rows of a matrix are
+// ignored. MATRIX: 1 or 4, whose lanes hold four keys of a value's fragment. WAVE: lanes per wave. The order in which
+// the elements of a row are summed does not matter, so lanes read 16 bytes of queries and keys at a time. The columns
+// of the result may be in any order too: a lane reads adjacent elements of a value, one for each tile in which it has a
+// column. With N parts, part p processes STEP keys from p * STEP on, and then after every N * STEP.
 #define THREADS (4 * WAVE)
 #define STEP 64
 #if defined(GPU_SIM)
@@ -16,20 +17,20 @@
   __builtin_amdgcn_wave_barrier()
 #endif
 #if NEWEST && defined(__CUDACC_RTC__)
-// Four blocks share a multiprocessor, or two with twice the elements, as they do without what is turned here.
+// Four blocks share a multiprocessor, or two with twice the elements, as they would without the rotation here.
 #undef KERNEL_BOUNDS
 #define KERNEL_BOUNDS(threads) __launch_bounds__(threads, SIZE + WIDTH > 128 ? 2 : 4)
 #endif
 typedef Pack<T, 8> Eight;
 typedef Meeting<THREADS, 4, WIDTH> Ends;
-// Rows that a lane has sums of.
+// Rows for which a lane has sums.
 constexpr int LIVE = MATRIX == 4 && ROWS <= 8 ? 1 : MMA_ROWS;
 
-// How a lane reads an operand of 16 rows: LINES rows of it, as packs of 8.
+// How a lane reads an operand of 16 rows: LINES of its rows, in packs of 8.
 constexpr int LINES = MATRIX == 4 ? 2 : 1;
 constexpr int PACKS = SIZE / 32;
 struct Operand { Eight at[LINES][PACKS]; };
-// The row of line `line`, and where its pack `pack` begins.
+// The row of line `line`, and the offset of its pack `pack`.
 DEV u32 line_of(u32 lane, u32 line) { return MATRIX == 4 ? lane / 4 + line * 8 : lane % 16; }
 DEV u32 pack_at(u32 lane, u32 pack) { return pack * 32 + (MATRIX == 4 ? lane % 4 : lane / 16) * 8; }
 // The fragment of 16 elements of each row.
@@ -56,14 +57,14 @@ DEV Fragment right_of(const Operand& x, int i) {
 #endif
 }
 
-// How a lane reads 16 values: those of its keys, SPAN neighbouring elements at a time.
+// How a lane reads 16 values: those of its keys, SPAN adjacent elements at a time.
 constexpr int VALUE_KEYS = 4;
 constexpr int SPAN = MATRIX == 4 ? 8 : WIDTH / 16;
 constexpr int SPANS = MATRIX == 4 ? WIDTH / 64 : 1;
 struct Values { Pack<T, SPAN> at[VALUE_KEYS][SPANS]; };
 DEV u32 value_key(u32 lane, u32 i) { return MATRIX == 4 ? lane % 4 * 2 + i % 2 + i / 2 * 8 : lane / 16 * 4 + i; }
 DEV u32 span_at(u32 lane, u32 span) { return MATRIX == 4 ? span * 64 + lane / 4 * 8 : lane % 16 * SPAN; }
-// The fragment of tile n: a column of it is an element of each span.
+// The fragment of tile n: a column of it is one element of each span.
 DEV Fragment values_of(const Values& v, int n) {
   Fragment f;
 #pragma unroll
@@ -98,7 +99,7 @@ DEV Values load_values(const T* rows, i64 pitch, u32 first, u32 last, u32 lane) 
   return v;
 }
 
-// Four neighbouring sums of a lane's row r, and which elements these are.
+// Four adjacent sums of a lane's row r, and the indices of their elements.
 constexpr int LANE_QUADS = WIDTH / 16 * MMA_COLUMNS / 4;
 DEV Quad quad_of(const Sums* result, int r, int i) {
   Quad quad;
@@ -116,7 +117,8 @@ DEV u32 quad_at(u32 lane, u32 i) {
   return MATRIX == 4 ? i / 4 * 64 + (lane % 4 * 2 + i / 2 % 2) * 8 + i % 2 * 4 : lane % 16 * SPAN + i * 4;
 }
 
-// Weights become a left operand. They pass through the wave's own LDS where lanes hold other elements of it than of sums.
+// Converts weights to a left operand. They pass through the wave's own LDS if lanes hold other elements of operands
+// than of sums.
 DEV Fragment weights_of(const Sums& s, u16* lds, u32 lane) {
   Fragment f = {};
 #if MATRIX == 4
@@ -135,7 +137,8 @@ DEV Fragment weights_of(const Sums& s, u16* lds, u32 lane) {
 }
 
 #if NEWEST
-// What the newest key weighs for each row, whose elements four lanes have. The lanes of the first row store the key.
+// The weight of the newest key for each row, whose elements are spread over four lanes. The lanes of the first row
+// store the key.
 DEV void meet_newest(const CachedArgs& a, const Task& t, const Newest& n, const Operand& q, Scale* scales, u32 lane) {
   f32 product[LINES] = {};
 #pragma unroll

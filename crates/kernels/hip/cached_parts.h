@@ -1,4 +1,5 @@
-// How blocks of few rows end: the waves' sums become the result, or with several parts the last block makes it of all.
+// How blocks of few rows finish: the waves' sums become the result, or, with several parts, the last block combines all
+// of them.
 
 typedef Pack<f32, 4> Quad;
 // The largest score of a row, and the sum of its weights.
@@ -21,7 +22,7 @@ DEV void rescale(Summed& s, f32 top) {
 #pragma unroll
   for (int i = 0; i < 4; i++) s.value.at[i] *= share;
 }
-// Sums whose largest score is not above this one's.
+// Adds sums whose largest score is not above this one's.
 DEV void add(Summed& s, const Quad& value, Scale scale) {
   f32 share = exp2_near(scale.top - shift_of(s.scale.top));
   s.scale.sum += scale.sum * share;
@@ -29,12 +30,12 @@ DEV void add(Summed& s, const Quad& value, Scale scale) {
   for (int i = 0; i < 4; i++) s.value.at[i] += value.at[i] * share;
 }
 
-// Of blocks with THREADS threads in at most WAVES waves, for rows of ROOM elements, a power of two.
+// For blocks with THREADS threads in at most WAVES waves, and rows of ROOM elements, a power of two.
 template <int THREADS, int WAVES, int ROOM> struct Meeting {
   static constexpr u32 QUADS = ROWS * ROOM / 4;
   // Threads that share the parts of a row.
   static constexpr u32 SPLIT = QUADS < THREADS ? THREADS / QUADS : 1;
-  // What LDS has room for.
+  // The size of the arrays in LDS.
   static constexpr u32 SUMS = WAVES * QUADS > THREADS ? WAVES * QUADS : THREADS;
   static constexpr u32 WAVE_SCALES = (WAVES + NEWEST) * ROWS;
   static constexpr u32 SCALES = WAVE_SCALES > THREADS ? WAVE_SCALES : THREADS;
@@ -49,7 +50,7 @@ template <int THREADS, int WAVES, int ROOM> struct Meeting {
       if (e + i < a.width) out[i] = put<T>(s.value.at[i] * factor);
   }
 
-  // Adds COUNT parts from `part` on, all on their way at once; those beyond the last are the last once more, and count for 0.
+  // Adds COUNT parts from `part` on, all loaded at once; parts past the end repeat the last one, with a weight of 0.
   template <int COUNT>
   DEV void add_parts(Summed& s, const Task& t, const Quad* partial, const Scale* scales, u32 part, u32 quad) {
     Quad value[COUNT];
@@ -71,8 +72,8 @@ template <int THREADS, int WAVES, int ROOM> struct Meeting {
     for (u32 i = 0; i < COUNT; i++) add(s, value[i], other[i]);
   }
 
-  // Behind a barrier: `sums` has [waves, QUADS], `scales` [waves, ROWS], and behind these what the newest key weighs in blocks that
-  // have it. Both and `is_last` are LDS.
+  // Called after a barrier: `sums` has [waves, QUADS] and `scales` [waves, ROWS], followed by the weights of the newest
+  // key in blocks that have it. Both arrays and `is_last` are in LDS.
   DEV void meet(const CachedArgs& a, const Task& t, u32 waves, Quad* sums, Scale* scales, u32* is_last) {
     // [blocks, parts, QUADS] sums, then [blocks, parts, ROWS] scales.
     const u64 parts_before = (u64)blockIdx.x * a.parts;

@@ -1,11 +1,11 @@
-// Attention of few rows over a cache, or without matrix instructions: a block reads the keys and values of its part once for
-// all of its rows. LANES lanes share a key, 16 bytes of it each or twice that, and every such team has a softmax of its own,
-// until they meet at the end. A token waits for this kernel alone, mostly: waves do little each, and what they load next is
-// on its way while they compute.
+// Attention of few rows over a cache, or without matrix instructions: a block reads the keys and values of its part
+// once for all of its rows. LANES lanes share a key, with 16 or 32 bytes each. Every such team computes its own
+// softmax, and the teams combine their results at the end. A token usually waits for this kernel alone, so waves do
+// little work each, and load the next data while they compute.
 //
-// ROWS: rows of a block. KEYS: keys of a team at a time. LANES: a power of two, at most 32. E: elements of a lane.
-// PACKED: 16 bytes of a key or value are read at once. ONE: all rows are of one token, and see the same keys. Queries lie in
-// LDS. Of N parts, part p takes STEP keys from p * STEP on, and from every N * STEP behind them.
+// ROWS: rows per block. KEYS: keys that a team processes at a time. LANES: a power of two, at most 32. E: elements per
+// lane. PACKED: 16 bytes of a key or value are read at once. ONE: all rows belong to one token, and see the same keys.
+// Queries are in LDS. With N parts, part p processes STEP keys from p * STEP on, and then after every N * STEP.
 #define BLOCK 128
 #define V (16 / (int)sizeof(T))
 #define ROOM (LANES * E)
@@ -17,18 +17,18 @@
 #define WAVES (BLOCK / WARP)
 #endif
 #if defined(__CUDACC_RTC__)
-// Left alone, the twin's compiler spills a few registers for blocks that the grid does not have.
+// By default, the twin's compiler spills a few registers to allow for more blocks than the grid has.
 #undef KERNEL_BOUNDS
 #define KERNEL_BOUNDS(threads) __launch_bounds__(threads, ROWS > 4 ? 2 : 4)
 #endif
 typedef Pack<T, V> Chunk;
 struct __align__(16) Numbers { f32 at[E]; };
-// What a row sees, and where its bias begins.
+// The keys that a row sees, and the offset of its bias.
 struct __align__(16) RowSpot { Range seen; i64 bias; };
 struct Part { Chunk at[E / V]; };
 typedef Meeting<BLOCK, WAVES, ROOM> Ends;
 
-// The elements of a lane: chunks of a row, with those of the other lanes between them.
+// The elements of a lane: chunks of a row, interleaved with those of the other lanes.
 DEV Part load_part(const T* row, u32 lane, u32 extent) {
   Part r = {};
 #pragma unroll
@@ -64,7 +64,7 @@ DEV void store_part(T* row, const Part& p, u32 lane, u32 extent) {
 #endif
 DEV f32 part_at(const Part& p, int e) { return get(p.at[e / V].at[e % V]); }
 
-// The keys of a team from `base` on; those beyond the last are the last once more, and weigh nothing.
+// The keys of a team from `base` on; keys past the end repeat the last one, with a weight of zero.
 DEV void load_keys(Part* parts, const T* rows, i64 pitch, u32 base, u32 last, u32 extent) {
 #pragma unroll
   for (u32 j = 0; j < KEYS; j++) {
@@ -99,7 +99,7 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
   Part newest_key = {};
   if (has_newest(t)) newest_key = turned_part(newest.key, lane, a.size, newest.angles);
 #endif
-  // Rows beyond the last are the last once more.
+  // Rows past the end repeat the last one.
   for (u32 at = threadIdx.x; at < ROWS * LANES; at += BLOCK) {
     const T* row = a.q + query_at(a, t, t.first + min_of(at / LANES, t.count - 1));
 #if NEWEST
@@ -132,7 +132,7 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
   const u32 wave = threadIdx.x / WARP, waves = BLOCK / WARP;
 #if NEWEST
   if (has_newest(t)) {
-    // What it weighs for each row; a team takes one at a time.
+    // Its weight for each row; a team handles one row at a time.
 #pragma unroll
     for (u32 first = 0; first < ROWS; first += TEAMS) {
       const u32 row = min_of(first + team, ROWS - 1u);
@@ -154,7 +154,7 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
   while (base < end) {
     const u32 next = base + a.parts * STEP;
     f32 s[ROWS][KEYS];
-    // Compilers do not know that this is 0, and leave what belongs to many rows in LDS.
+    // Always 0, but compilers do not know that, so they keep the data of many rows in LDS.
     const u32 none = ROWS > 2 ? base >> 31 : 0;
     const Numbers* mine = queries + lane + none;
 #pragma unroll
@@ -213,7 +213,8 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
     base = next;
   }
 
-  // The teams of a wave meet. At each step a lane keeps half of what it holds, and gives the other half away for its partner's.
+  // Combines the teams of a wave. At each step a lane keeps half of its sums, and exchanges the other half for its
+  // partner's.
 #pragma unroll
   for (int r = 0; r < ROWS; r++) {
     const f32 own = scale[r].top;

@@ -1,11 +1,11 @@
-// Attention of many rows over a cache with matrix instructions. See tiles.h for how, and its settings; PACKED: eight elements of
-// a row are read and written at once.
+// Attention of many rows over a cache with matrix instructions. See tiles.h for the algorithm and its settings. PACKED:
+// eight elements of a row are read and written at once.
 struct RowSpot {
   Range seen;
   i64 bias;
 };
 
-// Values, or a number for each row and part.
+// Holds values, or one number for each row and part.
 #define MOST_TILE_PARTS 16
 #define PLACE (VALUE_PLACE > BLOCK_ROWS * MOST_TILE_PARTS / 4 ? VALUE_PLACE : BLOCK_ROWS * MOST_TILE_PARTS / 4)
 
@@ -17,7 +17,7 @@ KERNEL(cached_tiles, THREADS, CachedArgs) {
   const Task t = task_of<KEYS>(a);
   if (blockIdx.y >= t.parts) return;
   for (u32 row = threadIdx.x; row < BLOCK_ROWS; row += THREADS) {
-    // Rows beyond the last are the last once more.
+    // Rows past the end repeat the last one.
     u32 at = t.first + min_of(row, t.count - 1);
     RowSpot spot;
     spot.seen = seen_by(a, t.before, token_of(a, at));
@@ -32,12 +32,12 @@ KERNEL(cached_tiles, THREADS, CachedArgs) {
   };
   auto score = [&](f32 product, u32 row, u32 key) {
     const RowSpot spot = spots[row];
-    // Without a branch: keys beyond the last are the last once more.
+    // Branch-free: keys past the end repeat the last one.
     f32 value = PLAIN ? product : score_of(a, product * factor_of(a), spot.bias, min_of(key, t.keys.end - 1));
     const bool is_seen = (key >= spot.seen.start) & (key < spot.seen.end);
     return is_seen ? value : -INFINITY_OF(f32);
   };
-  // The first token sees the least at the end, the last one at the start.
+  // The first token sees the fewest keys at the end, the last token the fewest at the start.
   const Seen seen = {t.keys.start, t.keys.end, seen_by(a, t.before, token_of(a, t.first + t.count - 1)).start,
                      min_of(t.keys.end, seen_by(a, t.before, token_of(a, t.first)).end)};
   const f32 unit = PLAIN ? factor_of(a) : 1.0f;

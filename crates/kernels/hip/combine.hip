@@ -1,4 +1,4 @@
-// The second pass of a product whose depth was split: adds the parts up in order and finishes. A thread a sum.
+// The second pass of a product whose depth was split: adds up the parts in order and finishes. One thread per sum.
 KERNEL(combine, 256, ProductArgs) {
   Window w;
 #if CONV

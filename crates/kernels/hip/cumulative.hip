@@ -1,9 +1,9 @@
-// Running sums or products along an axis: y[line, i] = x[line, 0] + .. + x[line, i], without x[line, i] where EXCLUSIVE is
-// 1, from the end where REVERSE is 1, products where PRODUCT is 1.
+// Running sums or products along an axis: y[line, i] = x[line, 0] + .. + x[line, i]; without x[line, i] if EXCLUSIVE is
+// 1, from the end if REVERSE is 1, products if PRODUCT is 1.
 //
-// cumulative_lines gives a line to a thread, for many lines or short ones. cumulative_line gives it to a block, which scans
-// 256 parts of V elements at a time. T: the stored type; halves are summed in single precision. PACKED: 1 where lines are
-// dense and parts are packs. Fewer than 2^31 lines and elements of a line.
+// cumulative_lines assigns a line to a thread, for many lines or short ones. cumulative_line assigns it to a block,
+// which scans 256 parts of V elements at a time. T: the stored type; halves are summed in single precision. PACKED: 1
+// if lines are dense and parts are packs. Fewer than 2^31 lines, and elements per line.
 struct CumulativeArgs {
   const T* x;
   T* y;
@@ -39,7 +39,7 @@ KERNEL(cumulative_lines, 256, CumulativeArgs) {
   }
 }
 
-// V elements of a line that follow one another in the direction of the scan, from element i on: a pack or single ones.
+// V consecutive elements of a line in the direction of the scan, from element i on: a pack or single elements.
 struct Part { C v[V]; };
 template <bool PACKS> DEV Part part_at(const CumulativeArgs& a, const T* x, u32 i) {
   Part part;
@@ -78,12 +78,12 @@ template <bool PACKS> DEV void scan(const CumulativeArgs& a, C* shared) {
     Part next = part_at<PACKS>(a, x, threadIdx.x * V);
     for (u32 first = 0; first < a.extent; first += 256 * V) {
       Part part = next;
-      // On its way while this part is scanned.
+      // Loaded while this part is scanned.
       if (first + 256 * V < a.extent) next = part_at<PACKS>(a, x, first + (256 + threadIdx.x) * V);
       C total = part.v[0];
 #pragma unroll
       for (u32 k = 1; k < V; k++) total = Join::of(total, part.v[k]);
-      // What the lanes up to this one have, then the waves before this one.
+      // The total of the lanes up to this one, then of the waves before this one.
       C upto = total;
       for (u32 delta = 1; delta < WARP; delta *= 2) {
         C below = SHFL_UP(upto, delta);
@@ -91,7 +91,7 @@ template <bool PACKS> DEV void scan(const CumulativeArgs& a, C* shared) {
       }
       C before = SHFL_UP(upto, 1);
       if (lane == 0) before = NEUTRAL;
-      // Two sets of totals take turns, so that one barrier is enough.
+      // Two sets of totals alternate, so that one barrier is enough.
       C* totals = shared + turn * (256 / MIN_WARP);
       turn ^= 1;
       if (lane == WARP - 1) totals[wave] = upto;

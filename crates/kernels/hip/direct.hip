@@ -1,4 +1,4 @@
-// Products without tiles, a thread a sum: convolutions of few channels in a group, and tiny matrices.
+// Products without tiles, one thread per sum: convolutions with few channels per group, and tiny matrices.
 KERNEL(direct, 256, ProductArgs) {
   Window w;
 #if CONV

@@ -1,5 +1,5 @@
-// What generated expressions are made of, besides the language's own operators: integers that wrap, division by zero
-// that gives zero, comparisons that NaN wins, and conversions between all types.
+// Building blocks of generated expressions, besides the language's own operators: integers that wrap, division by zero
+// that gives zero, comparisons that propagate NaN, and conversions between all types.
 // The type that integer arithmetic wraps in.
 template <class T> struct Wrap { typedef u32 type; };
 template <> struct Wrap<i64> { typedef u64 type; };
@@ -15,7 +15,7 @@ template <class T> DEV T sign_of(T a) { return (T)(a > (T)0) - (T)(a < (T)0); }
 DEV f32 sign_of(f32 a) { return a != a ? a : (f32)((a > 0.0f) - (a < 0.0f)); }
 DEV f64 sign_of(f64 a) { return a != a ? a : (f64)((a > 0.0) - (a < 0.0)); }
 
-// The smallest number by -1 does not fit; every number by -1 is its negative, and leaves nothing.
+// The smallest number divided by -1 does not fit. Any number divided by -1 is its negative, with remainder 0.
 template <class T> DEV bool by_minus_one(T b) { return (T)-1 < (T)0 && b == (T)-1; }
 template <class T> DEV T div_of(T a, T b) { return b == (T)0 ? (T)0 : by_minus_one(b) ? neg_of(a) : (T)(a / b); }
 template <class T> DEV T rem_of(T a, T b) { return b == (T)0 || by_minus_one(b) ? (T)0 : (T)(a % b); }
@@ -33,7 +33,7 @@ template <class T> DEV T power_of(T a, T b) {
   }
   return (T)power;
 }
-// A shift by 64 or more, or by less than nothing, leaves nothing.
+// A shift by 64 or more, or by a negative number, gives 0.
 template <class T> DEV T shl_of(T a, T b) { return b < (T)0 || (u64)b > 63 ? (T)0 : (T)((u64)a << (u32)b); }
 template <class T> struct Wide { typedef i64 type; };
 template <> struct Wide<u64> { typedef u64 type; };
@@ -41,12 +41,12 @@ template <class T> DEV T shr_of(T a, T b) {
   return b < (T)0 || (u64)b > 63 ? (T)0 : (T)((typename Wide<T>::type)a >> (u32)b);
 }
 
-// A NaN on the right fails the comparison and wins, one on the left is asked for.
+// If the right operand is NaN, the comparison fails and it wins; the left one is checked explicitly.
 template <class T> DEV T larger_of(T a, T b) { return a > b || a != a ? a : b; }
 template <class T> DEV T smaller_of(T a, T b) { return a < b || a != a ? a : b; }
 
-// Floats are cut off and held within 64 bits, NaN is 0; then the lowest bits count. Most numbers fit 32 bits, which
-// converts faster.
+// Floats are truncated and clamped to 64 bits, and NaN becomes 0; then the lowest bits are taken. Most numbers fit in
+// 32 bits, for which the conversion is faster.
 template <class F> DEV i64 whole_of(F v) {
   if (v != v) return 0;
   if (v >= (F)9223372036854775808.0) return 0x7fffffffffffffffll;
@@ -78,8 +78,8 @@ CUT_OFF(u64)
 template <class V> struct CastTo<bool, V> { DEV bool of(V v) { return v != (V)0; } };
 template <class T, class V> DEV T cast(V v) { return CastTo<T, V>::of(v); }
 
-// The nearest number of a half type, in single precision. From wider types in one rounding: the sum to single precision
-// is made odd where something is lost, so that no tie appears that was none.
+// The nearest number of a half type, in single precision. Wider types are rounded only once: if single precision loses
+// bits, its last bit is set to 1, so that no false tie appears.
 DEV f32 odd_f32(f64 v) {
   f32 near = (f32)v;
   if ((f64)near == v || near - near != 0.0f) return near;

@@ -1,14 +1,14 @@
-// Tiles on their way from memory into LDS. The settings are those of tiles.h.
+// Tiles in flight from memory to LDS. The settings are those of tiles.h.
 #define THREADS (WAVES * WAVE)
 typedef Pack<T, 8> Eight;
 
-// Rows of `elems` elements, of which those from `end` on are zeros. EIGHTS: eight elements can be read at once.
+// Rows of `elems` elements; rows from `end` on are zeros. EIGHTS: eight elements can be read at once.
 template <bool EIGHTS> struct Rows {
   const T* start;
   i64 row, at;
   u32 end, elems;
 };
-// N of a row's elements, all of them among eight that can be read at once.
+// N elements of a row, all of them within eight that can be read at once.
 template <int N, bool EIGHTS> DEV Pack<T, N> pack_of(const Rows<EIGHTS>& from, u32 row, u32 at) {
   Pack<T, N> r = {};
   if (row >= from.end) return r;
@@ -23,8 +23,8 @@ template <int N, bool EIGHTS> DEV Pack<T, N> pack_of(const Rows<EIGHTS>& from, u
   return r;
 }
 
-// A tile on its way into LDS: COUNT rows of ELEMS elements. TURNED: elements become rows, and two rows two elements. What
-// can't be read in chunks, or has no room, is read when it is needed.
+// A tile in flight to LDS: COUNT rows of ELEMS elements. TURNED: the tile is transposed, two rows becoming two adjacent
+// elements. Data that cannot be read in chunks, or does not fit in registers, is read when it is needed.
 template <int COUNT, int ELEMS, int PITCH, bool TURNED, bool EIGHTS> struct Flight {
   static constexpr int ROWS = COUNT, LENGTH = ELEMS, LDS_PITCH = PITCH;
   static constexpr bool IS_TURNED = TURNED, IS_FULL = !PLAIN || (SPLIT > 1 && !TURNED);
@@ -42,13 +42,13 @@ template <int COUNT, int ELEMS, int PITCH, bool TURNED, bool EIGHTS> struct Flig
   static constexpr int STEP = THREADS / (ELEMS / 8);
   Eight held[IS_DIRECT || IS_LATE ? 1 : EACH][TOGETHER];
 };
-// A task's row and element: neighbours write neighbours.
+// The row and element of a task: adjacent tasks write adjacent elements.
 template <class F> DEV void place_of(const F&, u32 task, u32& row, u32& at) {
   row = F::IS_TURNED ? task % (F::ROWS / 2) * 2 : task / (F::LENGTH / 8);
   at = (F::IS_TURNED ? task / (F::ROWS / 2) : task % (F::LENGTH / 8)) * 8;
 }
 #ifdef __CUDACC_RTC__
-// A chunk, or zeros, into LDS; nothing waits for it.
+// Copies a chunk, or zeros, into LDS asynchronously.
 DEV void copy_chunk(u32 to, const T* from, bool is_in) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(is_in ? 16 : 0) : "memory");
 }
@@ -95,7 +95,7 @@ template <class F, bool EIGHTS> DEV void start(F& flight, u16* tile, const Rows<
 #endif
   }
 }
-// What start() was given, once more.
+// Takes the same arguments as start().
 template <class F, bool EIGHTS> DEV void land(const F& flight, u16* tile, const Rows<EIGHTS>& from, u32 first) {
 #ifdef __CUDACC_RTC__
   if (F::IS_DIRECT) asm volatile("cp.async.wait_all;" ::: "memory");

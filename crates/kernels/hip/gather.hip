@@ -1,9 +1,9 @@
-// Elements by index: y[i] = data[base(i) + sum over k of along[k] * index(i, k)], where base and the tuple of indices of
-// an output's element have strides of their own along the output's axes. That is gather (one index, which depends on one
-// axis), gather_elements (one index, which depends on all) and gather_nd.
+// Elements by index: y[i] = data[base(i) + sum over k of along[k] * index(i, k)], where base and the index tuple of an
+// output element have their own strides along the output's axes. This covers gather (one index, which depends on one
+// axis), gather_elements (one index, which depends on all axes) and gather_nd.
 //
-// T: any type as wide as an element. I: i32 or i64. V: neighbours that have their tuple in common and are moved as one; the
-// axes then count packs. Fewer than 2^31 packs.
+// T: any type of the same width as an element. I: i32 or i64. V: adjacent elements that share their tuple and are moved
+// at once; the axes then count packs. Fewer than 2^31 packs.
 struct GatherArgs {
   T* y;
   const I* indices;
@@ -12,13 +12,13 @@ struct GatherArgs {
   u32 packs;
   u32 depth;
   Axes axes;
-  i64 strides[3][AXES];  // of y, indices, data
+  i64 strides[3][AXES];  // strides of y, indices, data
   i64 index_step;
   i64 along[DEPTH];
   i64 extent[DEPTH];
 };
 
-// Where a pack comes from and goes to; false if there is none or its tuple is outside.
+// The source and the target of a pack; false if there is none or its tuple is out of range.
 DEV bool find(const GatherArgs& a, u32 pack, const T*& from, T*& to) {
   if (pack >= a.packs) return false;
   i64 at[3];
@@ -31,7 +31,7 @@ DEV bool find(const GatherArgs& a, u32 pack, const T*& from, T*& to) {
 
 KERNEL(gather, 256, GatherArgs) {
   bool whole = is_pack<V>(a.y) && is_pack<V>(a.data);
-  // Two packs at a time, so that one's loads hide the other's.
+  // Two packs at a time, so that their loads overlap.
   for (u32 first = blockIdx.x * 512 + threadIdx.x; first < a.packs; first += gridDim.x * 512) {
     const T *from, *other_from;
     T *to, *other_to;

@@ -1,18 +1,22 @@
-// Tiled products: a block of 256 threads makes TILE_ROWS x TILE_COLUMNS sums. See product.h for what a product is.
+// Tiled products: a block of 256 threads computes TILE_ROWS x TILE_COLUMNS sums. See product.h for the definition of a
+// product.
 //
-// Both operands pass through LDS in tiles of 64 bytes a row, which is DEPTH elements of k: while one tile is multiplied,
-// the next is on its way in registers. An LDS row is 80 bytes, so that reads of neighbouring rows fall in different banks.
-// A task is 16 bytes of a row (a chunk), or of the few rows that one word holds; who does which follows from where
-// neighbours lie, so that lanes read neighbours.
+// Both operands pass through LDS in tiles of 64 bytes per row, which is DEPTH elements of k: while one tile is
+// multiplied, the next is being loaded into registers. An LDS row has 80 bytes, so that reads of adjacent rows use
+// different banks. A task is 16 bytes of a row (a chunk), or of the few rows that one word holds. Tasks are assigned by
+// memory layout, so that adjacent lanes read adjacent addresses.
 //
-// LEFT_MODE, RIGHT_MODE: 0 element by element, lanes along rows; 1 element by element, lanes along k; 2 a chunk at once,
-// k lies one behind the other and chunks are aligned; 3 a word at once, rows lie one behind the other and words are aligned.
-// LEFT_TABLE: 1 if the left operand's k is no single stride. MATRIX: 0 to multiply one by one, else see mma.h. WAVE: its
-// lanes. DOT4: 1 for bytes, four at a time; a byte without sign goes into LDS less 128, so that all have one.
+// LEFT_MODE, RIGHT_MODE: 0 element by element, lanes along rows; 1 element by element, lanes along k; 2 a chunk at
+// once, k is contiguous and chunks are aligned; 3 a word at once, rows are contiguous and words are aligned.
+// LEFT_TABLE: 1 if the left operand's k is not a single stride. MATRIX: 0 to multiply one by one, else see mma.h. WAVE:
+// lanes per wave. DOT4: 1 for bytes, four at a time; unsigned bytes are stored in LDS minus 128, so that all are
+// signed.
 //
-// With splits, blockIdx.y is the part of k that a block sums up; of a transposed convolution it is the phase.
+// With splits, blockIdx.y is the part of k that a block sums; for a transposed convolution it is the phase.
 #if defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__) || \
-    defined(__gfx1030__)
+    defined(__gfx9_4_generic__) || defined(__gfx1030__) || defined(__gfx1031__) || defined(__gfx1032__) || \
+    defined(__gfx1033__) || defined(__gfx1034__) || defined(__gfx1035__) || defined(__gfx1036__) || \
+    defined(__gfx10_3_generic__)
 #define SIGNED_DOT4 1
 #elif defined(__GFX11__) || defined(__GFX12__)
 #define MIXED_DOT4 1
@@ -22,7 +26,7 @@
 #define PITCH (5 * ELEMS)
 typedef Pack<u32, 4> Chunk;
 
-// A step along k: how far it is in either operand, and in the input's coordinates.
+// A step along k: its distance in both operands, and in the input's coordinates.
 struct Tap { i64 left, right; i32 move[3]; u32 is_in; };
 
 DEV Tap tap_of(const ProductArgs& a, const Window& w, u32 k) {
@@ -54,7 +58,7 @@ DEV Tap tap_of(const ProductArgs& a, const Window& w, u32 k) {
   return t;
 }
 
-// An operand's part in one thread's hands.
+// The part of an operand that one thread loads.
 template <class T, int ROWS, int MODE> struct Tasks {
   static constexpr int R = MODE == 3 ? 4 / (int)sizeof(T) : 1;
   static constexpr int COUNT = ROWS / R * 4;
@@ -77,7 +81,7 @@ template <int ROWS, int R, int MODE> DEV void task_of(int number, u32& row, u32&
 }
 DEV u32 byte_sign(i8*) { return 0; }
 DEV u32 byte_sign(u8*) { return 0x80808080u; }
-// What stands for nothing: zero, or the zero point.
+// The padding value: zero, or the zero point.
 template <class T> DEV Chunk nothing(i32 zero) {
   u32 word = sizeof(T) == 1 ? ((u32)zero & 255) * 0x01010101u : 0;
   return Chunk{{word, word, word, word}};
@@ -89,7 +93,7 @@ template <class T> DEV void set_elem(Chunk& chunk, int at, T value) {
   COPY_BYTES(&chunk, elems, 16);
 }
 
-// k lies `step` elements apart.
+// For a k with a stride of `step` elements.
 template <class T, int ROWS, int MODE>
 DEV void fetch(Tasks<T, ROWS, MODE>& t, i64 step, u32 k0, u32 end, i32 zero) {
   typedef Tasks<T, ROWS, MODE> S;
@@ -112,7 +116,7 @@ DEV void fetch(Tasks<T, ROWS, MODE>& t, i64 step, u32 k0, u32 end, i32 zero) {
     }
   }
 }
-// k lies where the table says.
+// For a k whose offsets are in the table.
 template <class T, int ROWS, int MODE, bool IS_LEFT>
 DEV void fetch_taps(Tasks<T, ROWS, MODE>& t, const Tap* taps, const ProductArgs& a, i32 zero) {
   typedef Tasks<T, ROWS, MODE> S;
@@ -168,7 +172,7 @@ DEV i32 dot4(u32 x, u32 y, i32 sum) {
   return sum;
 #endif
 }
-// Eight bytes by eight.
+// Eight bytes times eight bytes.
 typedef Pack<u32, 2> Eight;
 #define ONES (Eight{{0x01010101u, 0x01010101u}})
 template <class X, class Y> DEV i32 dot_part(const X& x, const Y& y, i32 sum) {
@@ -217,7 +221,7 @@ template <class Column, class Element> DEV void each_sum(const ProductArgs&, Tot
     }
 }
 #else
-// A thread's rows and columns lie 16 apart. PART: elements of a row that are read at once.
+// A thread's rows and columns are 16 apart. PART: elements of a row that are read at once.
 #define PART (sizeof(LEFT_T) <= 2 ? ELEMS / 2 : ELEMS)
 #define THREAD_ROWS (TILE_ROWS / 16)
 #define THREAD_COLUMNS (TILE_COLUMNS / 16)
@@ -230,7 +234,7 @@ struct Totals {
 DEV void multiply(Totals& totals, const LEFT_T* left, const RIGHT_T* right) {
   left += threadIdx.x / 16 * PITCH;
   right += threadIdx.x % 16 * PITCH;
-  // Not unrolled: what is read for later parts would fill the registers.
+  // Not unrolled: data read for later parts would fill the registers.
 #pragma unroll 1
   for (int k = 0; k < DEPTH; k += PART) {
     Pack<LEFT_T, PART> x[THREAD_ROWS];
@@ -257,7 +261,7 @@ DEV void multiply(Totals& totals, const LEFT_T* left, const RIGHT_T* right) {
 template <class Column, class Element>
 DEV void each_sum(const ProductArgs& a, Totals& totals, u32 steps, Column column, Element element) {
 #if DOT4
-  // Bytes without sign went in less 128, and so their zero points.
+  // Unsigned bytes were stored minus 128, and so are their zero points.
   u32 left_zero = (u32)(a.left_zero - (byte_sign((LEFT_T*)0) ? 128 : 0));
   u32 right_zero = (u32)(a.right_zero - (byte_sign((RIGHT_T*)0) ? 128 : 0));
 #endif

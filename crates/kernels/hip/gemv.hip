@@ -1,28 +1,28 @@
-// Matrix products of few rows: the right operand is read once, as fast as memory gives it. See product.h.
+// Matrix products of few rows: the right operand is read once, at the speed of memory. See product.h.
 //
-// ROWS: 1, 2, 4 or 8, of which a.rows are there. PACK: elements of the right operand that are read at once. LEFT_PACK: the
-// same of the left one, whose k then lie one behind the other. With SPLIT, blockIdx.y is a part of k, and the last block of a
-// tile to come that far adds the parts up in order: one launch makes the product.
+// ROWS: 1, 2, 4 or 8, of which a.rows exist. PACK: elements of the right operand that are read at once. LEFT_PACK: the
+// same for the left operand, whose k is then contiguous. With SPLIT, blockIdx.y is a part of k, and the last block of a
+// tile to finish adds up the parts in order: one launch computes the product.
 //
-// ALONG_K: 1 if the right operand's k lies one behind the other, and a wave makes COLUMNS columns at a time. 0 if its columns
-// do: LANES threads have PACK neighbouring ones each, and the others of a block's BLOCK share k with them, DEEP neighbours at
-// a time, which are all on their way before the first is used. EARLY: 1 if the first of all are on their way before earlier launches
-// have ended, where such launches are; then DEEP divides the depth.
+// ALONG_K: 1 if the right operand is contiguous along k; a wave then computes COLUMNS columns at a time. 0 if its
+// columns are contiguous: LANES threads have PACK adjacent columns each, and the other threads of a block of BLOCK
+// share k with them, DEEP adjacent ones at a time, which are all loaded before the first is used. EARLY: 1 if the first
+// loads are issued before earlier launches have ended, on devices that allow that; then DEEP divides the depth.
 //
-// NORM: 1 if rows of the left operand are scaled, and divided by the root of the mean of their squares. That is one number
-// for a row, so it is the sums that are divided: whoever walks along k sums the squares on the way. What lies between the norm
-// and the product is not rounded.
+// NORM: 1 if rows of the left operand are scaled, and divided by the root of the mean of their squares. The divisor is
+// one number per row, so it is applied to the sums; threads sum the squares while they walk along k. Nothing is rounded
+// between the norm and the product.
 //
-// GATED: 1 if the right operand has twice as many columns as the output, and `gated` makes an element of the sums of column n
-// and of column n + a.columns: half of the lanes read the one, half the other. Not with ALONG_K or SPLIT.
+// GATED: 1 if the right operand has twice as many columns as the output, and `gated` combines the sums of columns n and
+// n + a.columns into an element: half of the lanes read the first half, half the second. Not with ALONG_K or SPLIT.
 //
-// Arguments are few, and come in the order of their use: a block has those that it begins with after one read of memory.
+// Arguments are few and in the order of their use: a block gets the first ones with a single read of memory.
 struct GemvPlace { i64 high, low, row, column; };
 struct GemvArgs {
   const LEFT_T* left;
   const RIGHT_T* right;
   i64 left_row, left_k;
-  i64 right_next;  // between what lies without gaps: rows of the right operand, or columns
+  i64 right_next;  // stride between contiguous pieces: rows of the right operand, or columns
   u32 rows, columns, depth, split_depth, splits, tiles;
   u32 batches, low_extent;  // batch = high * low_extent + low
   i32 left_zero, right_zero;
@@ -47,21 +47,21 @@ struct GemvArgs {
   i64 left_high, left_low, right_high, right_low;
 };
 
-typedef Pack<LEFT_T, LEFT_PACK> LeftSome;
+typedef Pack<LEFT_T, LEFT_PACK> LeftPack;
 typedef Pack<RIGHT_T, PACK> Some;
 
-// COUNT elements of a row from k on; those from `end` on are zeros.
+// COUNT elements of a row from k on; elements from `end` on are zeros.
 template <int COUNT>
 DEV void load_left(const GemvArgs& a, const LEFT_T* left, u32 row, u32 k, u32 end, SUM* x, SUM& squares) {
   const LEFT_T* from = left + (i64)row * a.left_row;
 #pragma unroll
   for (int i = 0; i < COUNT; i += LEFT_PACK) {
     const bool inside = k + i < end;
-    LeftSome some;
-    if (inside) some = *(const LeftSome*)(from + (i64)(k + i) * (LEFT_PACK > 1 ? 1 : a.left_k));
+    LeftPack some;
+    if (inside) some = *(const LeftPack*)(from + (i64)(k + i) * (LEFT_PACK > 1 ? 1 : a.left_k));
 #if NORM
-    LeftSome scale;
-    if (inside) scale = *(const LeftSome*)(a.scale + k + i);
+    LeftPack scale;
+    if (inside) scale = *(const LeftPack*)(a.scale + k + i);
 #endif
 #pragma unroll
     for (int e = 0; e < LEFT_PACK; e++) {
@@ -74,7 +74,7 @@ DEV void load_left(const GemvArgs& a, const LEFT_T* left, u32 row, u32 k, u32 en
   }
 }
 
-// What the sums of a row with these squares are multiplied with.
+// The factor for the sums of a row with these squares.
 DEV SUM factor_of(const GemvArgs& a, SUM squares) {
 #if NORM
   return rsqrtf(squares / (f32)a.depth + a.epsilon);
@@ -97,7 +97,7 @@ DEV i64 place_at(const GemvPlace& place, u32 high, u32 low, u32 column) {
 
 #define MADE_OF (GATED + 1)
 
-// Stores what sums make.
+// Stores the elements computed from sums.
 DEV void store_sum(const GemvArgs& a, const SUM* sums, SUM factor, u32 batch, u32 row, u32 column) {
   const u32 high = batch ? batch / a.low_extent : 0, low = batch - high * a.low_extent;
   SUM sum = scaled(NORM ? sums[0] * factor : sums[0], a.alpha);
@@ -118,7 +118,7 @@ DEV void store_sum(const GemvArgs& a, const SUM* sums, SUM factor, u32 batch, u3
 #endif
 }
 
-// A block's sums of its part of k.
+// Passes on a block's sums of its part of k.
 DEV void give(const GemvArgs& a, const SUM* sums, SUM factor, u32 batch, u32 row, u32 column) {
 #if SPLIT
   a.partial[(((u64)blockIdx.y * a.batches + batch) * a.rows + row) * a.columns + column] = sums[0];
@@ -128,11 +128,11 @@ DEV void give(const GemvArgs& a, const SUM* sums, SUM factor, u32 batch, u32 row
 }
 
 #if SPLIT
-// Behind all of a block's sums, of `width` columns from `first` on.
+// Called after all of a block's sums, for `width` columns from `first` on.
 DEV void add_parts(const GemvArgs& a, u32 batch, u64 block, u32 first, u32 width) {
   SHARED(u32, is_last, 1);
-  // As `is_last_block` of the prelude, but what is read behind the first barrier stays in memory until then: scalar registers are
-  // few here.
+  // Like `is_last_block` of the prelude, but values that are needed after the first barrier stay in memory until then:
+  // scalar registers are scarce here.
   publish();
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -185,7 +185,7 @@ KERNEL_EARLY(gemv, BLOCK, GemvArgs) {
     for (int c = 0; c < COLUMNS; c++) sums[r][c] = 0;
   }
   const RIGHT_T* column[COLUMNS];
-  // Columns beyond the last are the last once more.
+  // Columns past the end repeat the last one.
   for (u32 c = 0; c < COLUMNS; c++) column[c] = right + (i64)min_of(first + c, a.columns - 1) * a.right_next;
 #pragma unroll 2
   for (u32 k = begin + lane * PACK; k < end; k += WARP * PACK) {
@@ -231,7 +231,7 @@ KERNEL_EARLY(gemv, BLOCK, GemvArgs) {
 #if EARLY
   const RIGHT_T* from = right + lane / (LANES / MADE_OF) * a.columns + first;
   const u32 step = BLOCK / LANES * DEEP;
-  // As words: of parts of registers the compiler would make others here, and wait for them.
+  // As words: for parts of registers, the compiler would insert moves here, and wait for them.
   typedef Pack<u32, sizeof(Some) / 4> Words;
   Words y[DEEP];
   auto load = [&](u32 k) {
@@ -279,7 +279,7 @@ KERNEL_EARLY(gemv, BLOCK, GemvArgs) {
     }
   }
 #endif
-  // The lanes of a wave that have the same columns, then its waves.
+  // First the lanes of a wave with the same columns, then its waves.
   const u32 wave = threadIdx.x / WARP;
 #pragma unroll
   for (int r = 0; r < ROWS; r++) {

@@ -1,8 +1,8 @@
-// Local response normalisation over the channels of x [n, c, spatial...]:
-// y = x * (bias + alpha / size * sum of squares of the channels around) ^ -beta, with (size - 1) / 2 channels before and
-// size / 2 behind. A thread makes one element; neighbouring threads make neighbours of memory.
+// Local response normalisation over the channels of x [n, c, spatial...]: y = x * (bias + alpha / size * sum of squares
+// of the surrounding channels) ^ -beta, with (size - 1) / 2 channels before and size / 2 after. Each thread computes
+// one element; adjacent threads access adjacent memory.
 //
-// CHANNELS_LAST: 1 where channels are innermost. T: the stored type. Below 2^31 elements; strides are in elements.
+// CHANNELS_LAST: 1 if channels are innermost. T: the stored type. Below 2^31 elements; strides are in elements.
 struct LrnArgs {
   const T* x;
   T* y;
@@ -21,7 +21,7 @@ KERNEL(lrn, 256, LrnArgs) {
 #if CHANNELS_LAST
   u32 channel = (u32)number % a.channels, other = (u32)number / a.channels;
 #else
-  // Image by image would be the order of memory; position by position is as near within a wave.
+  // Image by image would follow the order of memory; within a wave, position by position is just as contiguous.
   u32 other = (u32)number % a.count, channel = (u32)number / a.count;
 #endif
   i64 x_at, y_at;

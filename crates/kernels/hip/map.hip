@@ -1,9 +1,9 @@
-// Elementwise: y[i] = map_of(x0[i], x1[i], ..), where every operand has its own strides; a stride of 0 repeats an element.
+// Elementwise: y[i] = map_of(x0[i], x1[i], ..). Every operand has its own strides; a stride of 0 repeats an element.
 //
-// Written for each expression: the function map_of, and these macros, in which an operand is an input or the index along an
-// axis, whose "address" is the index itself:
+// Generated for each expression: the function map_of, and the macros below. An operand is an input, or the index along
+// an axis, whose "address" is the index itself:
 //   POINTERS            the inputs as fields of the arguments
-//   OPERANDS            how many operands there are
+//   OPERANDS            the number of operands
 //   PACKS, ELEMENTS     a field for each operand, of a type below: V elements, or one
 //   LOAD_PACK(l, a, at), LOAD_ELEMENT(l, a, at)  loads them all from the offsets `at`
 //   VALUE(l, j)         the result's element j from the loaded operands
@@ -12,15 +12,15 @@
 //   LOAD_TURNED(l, a, at), LOAD_ROW(l, a, at, r)  for map_turned: see text.rs
 //   LOAD_DENSE(l, a, e), LOAD_LOOSE(l, a, at, j)  for map_flat: see text.rs
 //   Y                   the output's stored type
-//   OFFSET              i32 where every offset fits, else i64
+//   OFFSET              i32 if every offset fits, else i64
 //
-// The host has merged and ordered the axes: axis 0 is the innermost one of the output. map_rows cuts axis 0 into packs of
-// V elements and gives every thread up to K of them: all are loaded, then all are stored. map_flat is for a dense output
-// whose rows no pack divides: packs go on into the next row, and what does not lie as the output does is looked up element by
-// element. The other two are for inputs that
-// are contiguous along axis 1 instead. map_turned gives a thread V x V elements, V packs on either side, which it turns in
-// its registers; a block has 16 x 16 of these. map_tile has them go through LDS element by element, for extents and
-// addresses that are no packs' and for long expressions. Fewer than 2^31 packs and tiles.
+// The host has merged and ordered the axes: axis 0 is the innermost one of the output. map_rows splits axis 0 into
+// packs of V elements and gives every thread up to K of them: all are loaded, then all are stored. map_flat is for a
+// dense output whose rows are not a multiple of a pack: packs continue into the next row, and operands with another
+// layout than the output are read element by element. The other two are for inputs that are contiguous along axis 1
+// instead. map_turned gives a thread V x V elements, V packs on either side, which it transposes in registers; a block
+// has 16 x 16 of these. map_tile transposes through LDS, element by element, for extents and addresses that are not
+// aligned to packs and for long expressions. Fewer than 2^31 packs and tiles.
 #define AXES 6
 #if defined(GPU_SIM)
 #define DEV_MEMBER
@@ -28,19 +28,19 @@
 #define DEV_MEMBER __device__ __forceinline__
 #endif
 
-// n / divisor for n < 2^31, as in walk.h; unrolled, so that each axis costs no more than its arithmetic.
+// n / divisor for n < 2^31, as in walk.h; unrolled, so that each axis costs only its arithmetic.
 struct Divider { u32 divisor, factor, shift; };
 DEV u32 divide(Divider by, u32 n) { return (u32)((u64)n * by.factor >> by.shift); }
 
 struct MapArgs {
   POINTERS
   Y* y;
-  u32 packs;       // in all
-  u32 per_thread;  // how many packs a thread has
+  u32 packs;       // total
+  u32 per_thread;  // packs per thread
   u32 columns;     // extent of axis 0; for map_flat, all elements
   u32 rows;        // extent of axis 1
-  u32 axes;        // how many axes there are
-  Divider by[AXES];  // packs or tiles along an axis; of axes 2 and up, and for map_flat, the extent
+  u32 axes;        // number of axes
+  Divider by[AXES];  // packs or tiles along an axis; for axes 2 and up, and for map_flat, the extent
   OFFSET strides[OPERANDS + 1][AXES];  // of the operands, then of y
   OFFSET first[OPERANDS ? OPERANDS : 1];  // of the operands
 };
@@ -57,7 +57,7 @@ struct IndexElement {
 };
 struct OneElement { ELEMENTS };
 
-// Where the operands' elements and the output's are that block blockIdx.x begins with, of blocks of `side` x `side`
+// The offsets of the first elements of block blockIdx.x in the operands and the output, for blocks of `side` x `side`
 // elements.
 DEV void locate_tile(const MapArgs& a, u32 side, u32& column, u32& row, OFFSET (&at)[OPERANDS + 1]) {
   u32 rest = divide(a.by[0], blockIdx.x);
@@ -81,7 +81,7 @@ DEV void locate_tile(const MapArgs& a, u32 side, u32& column, u32& row, OFFSET (
 }
 
 #if TILE
-#define PITCH(T) (TILE + (sizeof(T) < 4 ? 4 / sizeof(T) : 1))  // rows begin in different banks
+#define PITCH(T) (TILE + (sizeof(T) < 4 ? 4 / sizeof(T) : 1))  // rows start in different banks
 
 KERNEL(map_tile, 256, MapArgs) {
   const u32 EACH = TILE * TILE / 256;
@@ -91,7 +91,7 @@ KERNEL(map_tile, 256, MapArgs) {
   locate_tile(a, TILE, column, row, at);
   u32 columns = min_of((u32)TILE, a.columns - column), rows = min_of((u32)TILE, a.rows - row);
   u32 low = threadIdx.x % TILE, high = threadIdx.x / TILE;
-  // All that this thread reads is on its way before the first element is needed.
+  // All loads of this thread are issued before the first element is needed.
 #pragma unroll
   for (u32 k = 0; k < EACH; k++) {
     u32 c = high + k * (256 / TILE);
@@ -115,7 +115,7 @@ KERNEL(map_tile, 256, MapArgs) {
 }
 
 #else
-// V elements of an operand: neighbours in memory, one that is repeated, or any others.
+// V elements of an operand: contiguous, a single repeated one, or at any stride.
 template <class T> struct Dense {
   Pack<T, V> v;
   DEV_MEMBER void load(const T* p, OFFSET) { v = *(const Pack<T, V>*)p; }
@@ -142,8 +142,8 @@ struct Index {
   }
   DEV_MEMBER i64 at(int j) const { return (i64)(v + (OFFSET)j * step); }
 };
-// V packs along axis 1, of which at(j) is element `r` of pack j. Short elements stay together in words: on their own each
-// would take a register.
+// V packs along axis 1; at(j) is element `r` of pack j. Short elements stay together in words: separately, each would
+// take a register.
 template <class T, int BYTES> struct Held {
   Pack<T, V> v;
   DEV_MEMBER void load(const T* p) { v = *(const Pack<T, V>*)p; }
@@ -185,7 +185,8 @@ struct OnePack { PACKS };
 #endif
 
 KERNEL(map_turned, 256, MapArgs) {
-  // Waves are 8 or 16 packs along axis 1 by 4 along axis 0: whole lines are read, and large parts of lines written.
+  // A wave covers 8 or 16 packs along axis 1 by 4 along axis 0: it reads whole cache lines, and writes large parts of
+  // them.
   u32 along = (threadIdx.x & 7) | (threadIdx.x >> 5 & 1) << 3, across = (threadIdx.x >> 3 & 3) | threadIdx.x >> 6 << 2;
   u32 column, row;
   OFFSET at[OPERANDS + 1];
@@ -236,7 +237,7 @@ struct LooseIndex {
 };
 struct FlatPack { FLAT_PACKS };
 
-// Where the operands have the first element of a row of the output.
+// The offsets of the first element of an output row in the operands.
 DEV void locate_row(const MapArgs& a, u32 row, OFFSET (&at)[OPERANDS + 1]) {
 #pragma unroll
   for (int o = 0; o <= OPERANDS; o++) at[o] = o < OPERANDS ? a.first[o] : 0;
@@ -257,7 +258,7 @@ KERNEL(map_flat, 256, MapArgs) {
   if (pack >= a.packs) return;
   u32 element = pack * V, extent = a.by[0].divisor;
   u32 row = divide(a.by[0], element), column = element - row * extent;
-  // A row is at least as long as a pack, which so ends in this row or in the next.
+  // A row is at least as long as a pack, so a pack ends in this row or in the next one.
   OFFSET here[OPERANDS + 1], after[OPERANDS + 1];
   locate_row(a, row, here);
   locate_row(a, row + 1, after);
@@ -295,7 +296,7 @@ KERNEL(map_flat, 256, MapArgs) {
 }
 
 #else
-// Where the operands' elements of a pack are, and the output's; gives the pack's first column.
+// The offsets of a pack in the operands and the output; returns the pack's first column.
 DEV u32 locate(const MapArgs& a, u32 pack, OFFSET (&at)[OPERANDS + 1]) {
   u32 rest = divide(a.by[0], pack);
   u32 column = (pack - rest * a.by[0].divisor) * V;
@@ -317,7 +318,7 @@ DEV u32 locate(const MapArgs& a, u32 pack, OFFSET (&at)[OPERANDS + 1]) {
 KERNEL(map_rows, 256, MapArgs) {
   u32 first = blockIdx.x * (256 * a.per_thread) + threadIdx.x;
 #if V > 1
-  // Element by element where addresses are no packs', and in the block with the rest of a row.
+  // Element by element if addresses are not aligned to packs, and in the block with the rest of a row.
   if (!(IS_PACKED(a)) || (a.columns % V != 0 && blockIdx.x == gridDim.x - 1)) {
 #pragma unroll 1
     for (u32 k = 0; k < a.per_thread; k++) {

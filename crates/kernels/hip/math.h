@@ -1,9 +1,9 @@
-// Elementary functions beyond those of the prelude, in single precision by code that every compiler has, so that all
-// targets agree, and in double precision by the compiler's library; bare clang has none.
+// Elementary functions beyond those of the prelude. In single precision they use code that every compiler accepts, so
+// that all targets agree; in double precision they use the compiler's library, which bare clang lacks.
 //
-// Largest errors in units of the last place over all finite arguments, where the result is a normal number: expm1 3,
-// log1p 4, tanh 3, sigmoid 4, erf 3, sin and cos 3, tan 5, asin and acos 4, atan 3, atan2 4, sinh and cosh 4, asinh,
-// acosh and atanh 6, pow 4, fmod and mod 0.
+// Largest errors in units in the last place over all finite arguments with a normal result: expm1 3, log1p 4, tanh 3,
+// sigmoid 4, erf 3, sin and cos 3, tan 5, asin and acos 4, atan 3, atan2 4, sinh and cosh 4, asinh, acosh and atanh 6,
+// pow 4, fmod and mod 0.
 #if defined(GPU_SIM)
 #define LIBRARY(name) __builtin_##name
 #else
@@ -28,7 +28,7 @@ DEV f32 expm1_of(f32 v) {
   return fmaf(p * v, v, v);
 }
 
-// The error of 1 + v is made good by the ratio.
+// The ratio corrects the rounding error of 1 + v.
 DEV f32 log1p_of(f32 v) {
   f32 u = 1.0f + v;
   if (u == 1.0f || u == INFINITY_OF(f32)) return v;
@@ -49,7 +49,7 @@ DEV f32 tanh_of(f32 v) {
   return copysignf(1.0f - 2.0f / (expf(2.0f * a) + 1.0f), v);
 }
 
-// v times a polynomial of its square, or 1 less the exponential of one that approximates log(1 - erf).
+// v times a polynomial of its square, or 1 minus the exponential of a polynomial that approximates log(1 - erf).
 DEV f32 erf_of(f32 v) {
   f32 a = fabsf(v);
   if (a < 0.93f) {
@@ -73,7 +73,7 @@ DEV f32 erf_of(f32 v) {
   return v != v ? v : copysignf(1.0f - expf(p), v);
 }
 
-// Word `at` of 32 zero bits and then the binary digits of 2/pi.
+// Word `at` of 32 zero bits followed by the binary digits of 2/pi.
 DEV u32 two_over_pi(u32 at) {
   return at == 0   ? 0u
          : at == 1 ? 0xa2f9836eu
@@ -85,8 +85,8 @@ DEV u32 two_over_pi(u32 at) {
                    : 0xfe5163abu;
 }
 
-// v as quadrant * pi/2 + the result, which is within pi/4 of zero. Large arguments are multiplied by the digits of 2/pi
-// that matter: those before are whole turns.
+// v as quadrant * pi/2 + the result, which is within pi/4 of zero. Large arguments are multiplied only by the relevant
+// digits of 2/pi: those before give whole turns.
 DEV f32 reduce_angle(f32 v, i32& quadrant) {
   if (fabsf(v) < 40000.0f) {
     f32 k = rintf(v * 6.366197467e-01f);
@@ -202,7 +202,7 @@ DEV f32 atan2_of(f32 y, f32 x) {
   return copysignf(r, y);
 }
 
-// Beyond 88 the exponential is infinite before its half is.
+// Above 88 the exponential overflows before its half does.
 DEV f32 half_exp(f32 a) {
   f32 h = expf(0.5f * a);
   return 0.5f * h * h;
@@ -239,7 +239,8 @@ DEV f32 atanh_of(f32 v) {
   return copysignf(0.5f * log1p_of(2.0f * a / (1.0f - a)), v);
 }
 
-// 2^(y log2 x): the logarithm and the product are sums of two numbers, as the result's error is the exponent's.
+// 2^(y log2 x). The logarithm and the product are each kept as a sum of two numbers, because an error in the exponent
+// becomes an error in the result.
 DEV f32 pow_positive(f32 x, f32 y) {
   bool tiny = x < 1.17549435e-38f;
   u32 bits = f32_bits(tiny ? x * 16777216.0f : x);
@@ -266,7 +267,7 @@ DEV f32 pow_positive(f32 x, f32 y) {
   if (product >= 129.0f) return INFINITY_OF(f32);
   if (product <= -151.0f) return 0.0f;
   f32 product_low = fmaf(y, log2, -product) + y * log2_low;
-  // 2^k e^t, t the rest times log 2; 1 + t is a sum of two as well, so that what is a number of single precision comes out.
+  // 2^k e^t, where t is the rest times log 2; 1 + t is also a sum of two numbers, so that exact results stay exact.
   f32 k = rintf(product), whole = product - k;
   f32 r = whole + product_low, part = r - whole;
   f32 r_low = (whole - (r - part)) + (product_low - part);
@@ -289,7 +290,8 @@ DEV f32 pow_of(f32 x, f32 y) {
   if (a == 0.0f || a == inf) magnitude = (a == 0.0f) == (y > 0.0f) ? 0.0f : inf;
   else if (fabsf(y) == inf) magnitude = a == 1.0f ? 1.0f : (a > 1.0f) == (y > 0.0f) ? inf : 0.0f;
   else if (x < 0.0f && !whole) return NAN_F32;
-  // Roots of squares are whole: a cast to integers would show the last bit that the way below may lack.
+  // Roots of square numbers must be exact: after a cast to integers, an error in the last bit would show, and the code
+  // below may have one.
   else if (y == 0.5f) magnitude = sqrt_of(a);
   else magnitude = pow_positive(a, y);
   return odd && f32_bits(x) >> 31 ? -magnitude : magnitude;
@@ -352,7 +354,7 @@ DEV f64 cosh_of(f64 v) { return LIBRARY(cosh)(v); }
 DEV f64 asinh_of(f64 v) { return LIBRARY(asinh)(v); }
 DEV f64 acosh_of(f64 v) { return LIBRARY(acosh)(v); }
 DEV f64 atanh_of(f64 v) { return LIBRARY(atanh)(v); }
-// The vendors' functions may be off by a bit where the root is whole, which a cast to integers would show.
+// The vendors' functions may be off by one bit for exact roots, which a cast to integers would show.
 DEV f64 pow_of(f64 x, f64 y) { return y == 0.5 && x > 0.0 ? sqrt_of(x) : LIBRARY(pow)(x, y); }
 DEV f64 sigmoid_of(f64 v) { return 1.0 / (1.0 + exp_of(-v)); }
 #endif

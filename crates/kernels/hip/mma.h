@@ -1,12 +1,12 @@
 // One product of 16 x 16 x 16 by a wave, for every family of matrix instructions: f16 or bf16, summed in f32.
 //
 // MATRIX: 1 MFMA of gfx9 (64 lanes), 2 WMMA of gfx11, 3 WMMA of gfx12, 4 mma.sync of the twin (32 lanes each). Both
-// operands are read from LDS as rows of k, which are aligned to 16 bytes: left[row][k] and right[column][k]. A lane holds
-// MMA_ROWS rows of MMA_COLUMNS columns of the sums. In the simulator the lanes of a wave show one another their fragments and
-// add up by themselves.
+// operands are read from LDS as rows of k, aligned to 16 bytes: left[row][k] and right[column][k]. A lane holds
+// MMA_ROWS rows of MMA_COLUMNS columns of the sums. In the simulator, the lanes of a wave exchange their fragments and
+// compute the sums themselves.
 //
-// A chain is two products of which the first one's sums, 16 rows of 16 columns, become an operand of the second without
-// leaving their lanes. On AMD's the operands change places for it, so that a lane has one row of the sums.
+// A chain is two products: the sums of the first one, 16 rows of 16 columns, become an operand of the second without
+// leaving their lanes. On AMD the operands are swapped for this, so that a lane has one row of the sums.
 #if MATRIX == 1
 #define FRAGMENT 4
 #define MMA_ROWS 4
@@ -25,22 +25,22 @@
 #define MMA_COLUMNS 4
 #endif
 #define MMA_SUMS (MMA_ROWS * MMA_COLUMNS)
-// Columns of a chain's row (see below) that a lane has side by side.
+// Adjacent columns of a chain's row (see below) that a lane has.
 #define CHAIN_RUN (MATRIX == 1 ? 4 : MATRIX == 2 ? 1 : MATRIX == 3 ? 8 : 2)
 #define CHAIN_ROWS (MATRIX == 4 ? 2 : 1)
 #define CHAIN_COLUMNS (MMA_SUMS / CHAIN_ROWS)
-// Loads behind it are not moved before it: where many fragments are held, those read too early would be spilled.
+// Prevents later loads from moving before it: with many fragments in registers, early loads would be spilled.
 #if MATRIX == 2 && !defined(GPU_SIM)
 #define MMA_FENCE() __builtin_amdgcn_sched_barrier(0)
 #else
 #define MMA_FENCE()
 #endif
 
-// Aligned to what is moved at once.
+// Aligned to the size of one move.
 struct __align__(MATRIX == 2 || MATRIX == 3 ? 16 : 8) Fragment { u16 at[FRAGMENT]; };
 struct Sums { f32 at[MMA_SUMS]; };
 
-// Where in the 16 x 16 sums a lane's row r and column c are, and which of its sums that is.
+// The position of a lane's row r and column c in the 16 x 16 sums, and the index of that sum in the lane.
 DEV u32 mma_row(u32 lane, u32 r) {
 #if MATRIX == 1
   return lane / 16 * 4 + r;
@@ -94,7 +94,7 @@ template <> struct Twin<bf16> {
   }
 };
 
-// Four squares of 8 x 8, as they are or turned: lane n says where row n % 8 of square n / 8 is.
+// Four squares of 8 x 8, as they are or transposed: lane n gives the address of row n % 8 of square n / 8.
 #define LOAD_SQUARES(how)                                                                                              \
   asm volatile("ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16 {%0, %1, %2, %3}, [%4];"                               \
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])                                        \
@@ -111,7 +111,7 @@ template <bool TURNED> DEV Fragment load_squares(const u16* row) {
 }
 #endif
 
-// The fragments of 16 rows, each `pitch` elements behind the one before, at k = 0.
+// The fragments of 16 rows with a stride of `pitch` elements, at k = 0.
 DEV Fragment load_left(const u16* rows, u32 pitch, u32 lane) {
 #if MATRIX == 4 && !defined(GPU_SIM)
   return load_squares<false>(rows + lane % 16 * pitch + lane / 16 * 8);
@@ -142,8 +142,8 @@ DEV Fragment load_right(const u16* rows, u32 pitch, u32 lane) {
 #endif
 }
 
-// The second factor of a chain's second product, of 16 columns. The twin turns it while it reads it: `rows` are those of k. For
-// the others they are the columns.
+// The second factor of a chain's second product, for 16 columns. The twin transposes it while reading, so there `rows`
+// are those of k; for the others they are the columns.
 #define CHAIN_TURNS (MATRIX == 4)
 DEV Fragment load_chained(const u16* rows, u32 pitch, u32 lane) {
 #if MATRIX == 4 && !defined(GPU_SIM)
@@ -157,11 +157,11 @@ DEV Fragment load_chained(const u16* rows, u32 pitch, u32 lane) {
 #endif
 }
 
-// Where a lane's row r and column c of a chain's sums are, and which of its sums that is.
+// The position of a lane's row r and column c in a chain's sums, and the index of that sum in the lane.
 DEV u32 chain_row(u32 lane, u32 r) { return MATRIX == 4 ? mma_row(lane, r) : lane % 16; }
 DEV u32 chain_column(u32 lane, u32 c) { return MATRIX == 4 ? mma_column(lane, c) : mma_row(lane, c); }
 DEV constexpr u32 chain_at(u32 r, u32 c) { return MATRIX == 4 ? mma_at(r, c) : c; }
-// Over the lanes that share a chain's rows: a power of two apart, below this.
+// Reduces over the lanes that share a chain's rows: their distances are the powers of two below this.
 #define CHAIN_LANES (MATRIX == 1 ? 64 : MATRIX == 4 ? 4 : 32)
 DEV f32 chain_max(f32 v) {
 #pragma unroll
@@ -183,13 +183,13 @@ template <class T> DEV u32 two_of(f32 x, f32 y) {
 #endif
 }
 
-// Sums of a chain's first product as an operand of the second.
+// The sums of a chain's first product as an operand of the second.
 template <class T> DEV Fragment chain(const Sums& sums, u32 lane) {
   Fragment f;
   u32 words[MMA_SUMS / 2];
   for (int i = 0; i < MMA_SUMS / 2; i++) words[i] = two_of<T>(sums.at[2 * i], sums.at[2 * i + 1]);
 #if MATRIX == 2
-  // Every other column is in the lane 16 further on.
+  // Every other column is in the lane 16 positions further.
   for (int i = 0; i < 4; i++) {
     u32 other = SHFL_XOR(words[i], 16), even = lane < 16 ? words[i] : other, odd = lane < 16 ? other : words[i];
     f.at[4 * i] = (u16)even;
@@ -204,7 +204,7 @@ template <class T> DEV Fragment chain(const Sums& sums, u32 lane) {
 }
 
 #ifdef GPU_SIM
-// Which lane holds an element of the left operand, and where.
+// The lane that holds an element of the left operand, and its position there.
 DEV u32 left_lane(u32 row, u32 k) {
   return MATRIX == 1 ? row + k / 4 * 16 : MATRIX == 2 ? row : MATRIX == 3 ? row + k / 8 * 16 : row % 8 * 4 + k % 8 / 2;
 }
@@ -281,7 +281,7 @@ template <class T> DEV void mma(Sums& sums, const Fragment& left, const Fragment
 }
 #endif
 
-// A product of a chain: of 16 rows, and of the columns' factor.
+// A product of a chain: 16 rows times the factor for the columns.
 template <class T> DEV void mma_chain(Sums& sums, const Fragment& rows, const Fragment& columns) {
   if (MATRIX == 4)
     mma<T>(sums, rows, columns);

@@ -1,14 +1,15 @@
-// One token whose key and value are not in the cache yet. Blocks turn its queries as they read them. Those of the last part take
-// its key and value from where a product left them, turn the key, and put both into the cache, where nobody reads them before the
-// launch has ended: what is read there are the keys before. Where the cache is not updated in place, `k` and `v` are the past, and
-// blocks copy it beside their work.
+// One token whose key and value are not in the cache yet. Blocks rotate its queries as they read them. The blocks of
+// the last part take its key and value from the product's output, rotate the key, and write both to the cache. Nothing
+// reads them there before the launch has ended: blocks read only earlier keys. If the cache is not updated in place,
+// `k` and `v` are the past, and blocks also copy it.
 //
-// P: i32 or i64, of positions. All rows are packs of V elements. A batch that has no room, or no angles, stays as it was.
+// P: the type of positions, i32 or i64. All rows consist of packs of V elements. A batch that has no space or no angles
+// is left unchanged.
 struct Newest {
   const T* key;
   const T* value;
   Angles angles;
-  bool is_stored;  // by this block
+  bool is_stored;  // this block stores it
 };
 
 DEV bool has_newest(const Task& t) { return blockIdx.y == t.parts - 1; }
@@ -37,7 +38,7 @@ DEV f32 newest_score(const CachedArgs& a, const Task& t, f32 product, i64 bias) 
   return score_of(a, product, bias, min_of(t.before, a.total - 1));
 }
 
-// Rows of a head behind each other. The newest one comes from elsewhere, and those behind it are zeros.
+// The rows of a head in order. The newest one comes from elsewhere, and rows after it are zeros.
 template <int THREADS, int N> DEV void copy_rows(const CachedArgs& a, const Task& t, const T* from, T* to, u32 extent) {
   const u32 packs = extent / N;
   const i64 first = ((i64)t.batch * a.shared + t.head) * a.total * extent;
@@ -51,7 +52,7 @@ template <int THREADS, int N> DEV void copy_rows(const CachedArgs& a, const Task
       *place = Pack<T, N>{};
   }
 }
-// For all blocks of a head, whether they have keys or not.
+// Called by all blocks of a head, with or without keys.
 template <int THREADS, int N> DEV void copy_past(const CachedArgs& a, const Task& t) {
   if (t.first != 0 || t.before >= a.total) return;
   if ((const T*)a.out_k != a.k) copy_rows<THREADS, N>(a, t, a.k, a.out_k, a.size);

@@ -1,9 +1,10 @@
-// Normalisation over the last axes: y[r, c] = (x[r, c] - mean) / sqrt(mean square of what is left + epsilon), then times
-// scale[c] and plus bias[c] where they are there. RMS norm leaves the mean alone. A team of threads makes a row.
+// Normalisation over the last axes: y[r, c] = (x[r, c] - mean) / sqrt(mean square of the differences + epsilon), then
+// times scale[c] and plus bias[c] if present. RMS norm does not subtract the mean. A team of threads handles a row.
 //
-// HELD: packs of a row that a thread holds in registers, which reads x once; or 0: rows of any length, x is read three
-// times, mostly from cache. VEC: columns of a pack; they lie side by side in all views. FLAT: all columns do. T, TY, TS, TB: the stored types of
-// x, y, scale and bias. Below 2^31 rows and columns; strides are in elements.
+// HELD: packs of a row that a thread holds in registers, so that x is read once; or 0: rows of any length, and x is
+// read three times, mostly from cache. VEC: columns per pack; they are contiguous in all views. FLAT: all columns are
+// contiguous. T, TY, TS, TB: the stored types of x, y, scale and bias. Below 2^31 rows and columns; strides are in
+// elements.
 struct NormArgs {
   const T* x;
   TY* y;
@@ -23,7 +24,7 @@ struct NormArgs {
 
 typedef COMPUTE(T) C;
 
-// Where a pack of columns lies. FLAT: all columns lie side by side in every view.
+// The offset of a pack of columns. FLAT: all columns are contiguous in every view.
 #if FLAT
 #define PACK_AT(at, strides) ((at) * VEC)
 #else
@@ -33,7 +34,7 @@ typedef Pack<T, VEC> P;
 DEV f32 inverse_root(f32 v) { return rsqrtf(v); }
 DEV f64 inverse_root(f64 v) { return 1 / sqrt(v); }
 
-// The team's packs of a row, `pack` at number `at`, as `what` uses them.
+// Runs `what` for each of the team's packs of a row; `pack` is the pack and `at` its number.
 #if HELD
 #define EACH_PACK(what)                                                                                                \
   _Pragma("unroll") for (u32 h = 0; h < HELD; h++) {                                                                   \
@@ -73,8 +74,8 @@ DEV void store_pack(const NormArgs& a, TY* y, u32 at, const P& x, C mean, C fact
 }
 
 #if HELD
-// What a thread needs of a row. AHEAD: it is loaded while the row before is worked on, as teams that wait for one another
-// load nothing.
+// The part of a row that a thread needs. AHEAD: it is loaded while the previous row is processed, because teams that
+// wait at barriers issue no loads.
 struct Row {
   P packs[HELD];
   T first;
@@ -120,7 +121,7 @@ KERNEL(normalise, 256, NormArgs) {
 #else
     T first = *x;
 #endif
-    // Sums of what is left of an element keep their digits where all lie far from zero.
+    // Subtracting a pivot first preserves precision if all elements are far from zero.
     C pivot = a.centre && packs ? get(first) : 0;
     if (a.centre) {
       EACH_PACK(_Pragma("unroll") for (int v = 0; v < VEC; v++) sum += get(pack.at[v]) - pivot;)

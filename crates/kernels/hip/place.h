@@ -1,13 +1,13 @@
-// Where index tuples lead. The arguments `a` of a kernel have
-//   u32 depth;            how many indices a tuple has
-//   i64 index_step;       from one to the next
+// Resolves index tuples. The arguments `a` of a kernel have
+//   u32 depth;            number of indices in a tuple
+//   i64 index_step;       stride between them
 //   i64 along[DEPTH];     elements per position along the axis of each index
-//   i64 extent[DEPTH];    positions there
+//   i64 extent[DEPTH];    number of positions along that axis
 //   u32* fault;
-// An index below zero counts from the end.
+// A negative index counts from the end.
 #define DEPTH 8
 
-// Position `k` of a tuple of indices; false, and a fault, if it is outside.
+// Position `k` of an index tuple; if it is out of range, returns false and reports a fault.
 template <class A, class I> DEV bool position_of(const A& a, const I* tuple, u32 k, i64& position) {
   position = (i64)tuple[(i64)k * a.index_step];
   if (position < 0) position += a.extent[k];
@@ -15,7 +15,7 @@ template <class A, class I> DEV bool position_of(const A& a, const I* tuple, u32
   report_fault(a.fault, 1);
   return false;
 }
-// Adds to `at` where a tuple leads.
+// Adds the offset that a tuple refers to, to `at`.
 template <class A, class I> DEV bool place_of(const A& a, const I* tuple, i64& at) {
 #pragma unroll 1
   for (u32 k = 0; k < a.depth; k++) {

@@ -1,31 +1,31 @@
-// Pooling over up to three spatial axes of x [n, c, d, h, w]; fewer get axes of extent 1 in front. A thread makes one
-// element of y, or VEC neighbouring channels of it; neighbouring threads make neighbours of y's memory.
+// Pooling over up to three spatial axes of x [n, c, d, h, w]; with fewer, leading axes of extent 1 are added. Each
+// thread computes one element of y, or VEC adjacent channels of it; adjacent threads write adjacent memory.
 //
-// Max: the largest of the window, or the lowest value where that lies in the padding as a whole; NaN never wins, unless it
-// comes first where INDEX asks for the place as well. Average: the sum over the number of elements that count. Lp: the
-// p-norm.
+// Max: the largest element of the window, or the lowest value if the window is entirely in the padding; NaN never wins,
+// unless it comes first and INDEX requests the position too. Average: the sum divided by the number of elements that
+// count. Lp: the p-norm.
 //
-// WINDOW: 2 or 3 for windows of so many rows and columns, STRIDE apart, of largest elements or averages: a thread makes RUN
-// elements of y, one below the other, and what a row of x gives for them is found once. Or 0. ACROSS: 2 where a thread makes
-// them for two neighbouring columns of y, from pairs of elements of x that begin at even columns; ODD says whether windows of
-// even columns begin at odd ones. Rows of x and y are whole pairs then.
+// WINDOW: 2 or 3 for square windows of that size, STRIDE apart, for maxima or averages: each thread computes RUN
+// vertically adjacent elements of y, and the contribution of a row of x to them is computed once. Otherwise 0. ACROSS:
+// 2 if a thread does this for two adjacent columns of y, from pairs of elements of x that start at even columns; ODD
+// says whether the windows of even columns start at odd ones. Rows of x and y then consist of whole pairs.
 //
-// KIND: 0 max, 1 average, 2 Lp. INDEX: 1 with places. CHANNELS_LAST: 1 where channels are innermost in y. T: the stored
-// type; C: what is computed in. Below 2^31 elements of y and along each axis; strides are in elements.
+// KIND: 0 max, 1 average, 2 Lp. INDEX: 1 with positions. CHANNELS_LAST: 1 if channels are innermost in y. T: the stored
+// type; C: the compute type. Below 2^31 elements of y and along each axis; strides are in elements.
 struct PoolArgs {
   const T* x;
   T* y;
   i64* index;
   i64 x_strides[5], y_strides[5], index_strides[5];  // n, c, d, h, w
-  i64 plane;                                         // elements of a channel
+  i64 plane;                                         // elements per channel
   i64 channels;
-  i64 counts[3];  // what a step along d, h, w adds to a place
-  Axes order;     // n, c, d, h, w or, CHANNELS_LAST, n, d, h, w, c, behind one axis of extent 1; without d where WINDOW
+  i64 counts[3];  // what a step along d, h, w adds to a position
+  Axes order;     // n, c, d, h, w or, if CHANNELS_LAST, n, d, h, w, c, after one axis of extent 1; without d if WINDOW
   u32 elems;      // of y, in packs and runs
   i32 input[3], kernel[3], step[3], dilation[3], pad[3];
-  i32 first[3], end[3];  // what counts for an average
+  i32 first[3], end[3];  // the range that counts for an average
   f32 p;
-  u32 rows;  // of y, where WINDOW
+  u32 rows;  // rows of y, if WINDOW
 };
 
 #if KIND == 2
@@ -33,7 +33,7 @@ DEV f32 abs_of(f32 v) { return fabsf(v); }
 DEV f64 abs_of(f64 v) { return fabs(v); }
 #endif
 
-// How many of the window's elements come before a bound.
+// The number of elements of the window before a bound.
 DEV i32 before(i32 bound, i32 start, i32 dilation, i32 kernel) {
   i32 distance = bound - start;
   if (distance <= 0) return 0;
@@ -44,21 +44,22 @@ DEV i32 before(i32 bound, i32 start, i32 dilation, i32 kernel) {
 template <class V> DEV V larger(V a, V b) { return max_of(a, b); }
 DEV f32 larger(f32 a, f32 b) { return fmaxf(a, b); }
 
-// The nearest place of x.
+// The nearest position in x.
 DEV u32 near(i32 at, i32 extent) { return (u32)max_of(0, min_of(at, extent - 1)); }
-// Elements of a window that count.
+// The number of elements of a window that count.
 DEV i32 counted(const PoolArgs& a, int axis, i32 start) {
   return max_of(before(a.end[axis], start, 1, WINDOW) - before(a.first[axis], start, 1, WINDOW), 0);
 }
 
-// The columns of x that a thread's windows reach, and where they are: LOADED places of a row.
+// The columns of x that a thread's windows cover, and their positions: LOADED positions per row.
 enum { REACH = (ACROSS - 1) * STRIDE + WINDOW, LOADED = ACROSS == 1 ? REACH : (REACH + ODD + 1) / 2 };
 #if ACROSS == 1
 DEV void find_columns(const PoolArgs& a, i32 left, u32 (&at)[LOADED]) {
 #pragma unroll
   for (int k = 0; k < LOADED; k++) at[k] = near(left + k, a.input[2]) * (u32)a.x_strides[4];
 }
-// A place beyond x is the nearest one once more, which is in the window too unless that has none of x. Averages leave it out.
+// A position outside x becomes the nearest one inside, which is in the window too, unless the window is entirely
+// outside x. Averages skip it.
 DEV bool is_taken(const PoolArgs& a, i32 column, bool is_row) {
   return KIND == 0 || (is_row & ((u32)column < (u32)a.input[2]));
 }

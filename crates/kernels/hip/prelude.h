@@ -1,18 +1,19 @@
-// What every kernel text begins with: names that mean the same for hiprtc, bare clang, nvrtc and the wave simulator.
+// The start of every kernel source: names that mean the same for hiprtc, bare clang, nvrtc and the wave simulator.
 //
 // A kernel is written as
 //     struct FooArgs { const T* x; T* y; u32 rows; };
 //     KERNEL(foo, 256, FooArgs) { ... a.rows ... }
 // and takes this one structure, `a`. It is launched with blocks of exactly that many threads along x.
 //
-// The dialect: no includes, no `warpSize`, no lane masks. WARP is the wave's width; it is no constant expression in the
-// simulator, so arrays are sized for the narrowest wave (threads / MIN_WARP). Shuffles and barriers are reached by all
-// threads of the wave or block. LDS comes from SHARED and DYN_SHARED only, at most 48 KiB in all, or all that a target has if that
-// is more and all of it is dynamic (`Arch::lds_bytes`).
+// The dialect: no includes, no `warpSize`, no lane masks. WARP is the wave's width. It is not a constant expression in
+// the simulator, so arrays are sized for the narrowest wave (threads / MIN_WARP). All threads of the wave or block
+// reach shuffles and barriers. LDS comes from SHARED and DYN_SHARED only: at most 48 KiB in total, or everything a
+// target has if that is more and all of it is dynamic (`Arch::lds_bytes`).
 //
-// Where launches may begin before the one before them has ended (the twin from sm_90 on), a kernel waits for that end before it
-// does anything. KERNEL_EARLY leaves it to the text: EARLIER_DONE() comes in every thread before it touches what earlier launches
-// read or write, and only constants are read before that, which the launcher names (`Args::constant`).
+// On devices where a launch may begin before the previous one has ended (the twin from sm_90 on), a kernel first waits
+// for that end. KERNEL_EARLY leaves this to the source: every thread calls EARLIER_DONE() before it accesses memory
+// that earlier launches read or write. Before that it reads only constants, which the launcher names
+// (`Args::constant`).
 
 #if defined(GPU_SIM)
 #include "wavesim.h"
@@ -32,7 +33,7 @@
 #define KERNEL_BOUNDS(threads) __launch_bounds__(threads)
 #if __CUDA_ARCH__ >= 900
 #define EARLIER_DONE() asm volatile("griddepcontrol.wait;" ::: "memory")
-// The next launch may begin as soon as all blocks of this one have.
+// The next launch may begin as soon as all blocks of this one have begun.
 #define NEXT_MAY_BEGIN() asm volatile("griddepcontrol.launch_dependents;")
 #else
 #define EARLIER_DONE()
@@ -57,13 +58,26 @@
 #define SHFL_UP(v, delta) __shfl_up_sync(0xffffffffu, (v), (delta))
 #define SHFL(v, lane) __shfl_sync(0xffffffffu, (v), (lane))
 #else
-#if !defined(__HIPCC_RTC__)
+// hiprtc has no device library for generic targets. BARE_HIP makes it compile like bare clang, without one.
+#if !defined(__HIPCC_RTC__) || defined(BARE_HIP)
 #define BARE_CLANG 1
-// Bare clang: no HIP header, so what kernels use of one is defined here.
+// Bare clang has no HIP headers, so the parts that kernels use are defined here.
+#if defined(BARE_HIP)
+#define threadIdx bare_thread_idx
+#define blockIdx bare_block_idx
+#define gridDim bare_grid_dim
+#define __syncthreads bare_syncthreads
+#define __shfl bare_shfl
+#define __shfl_xor bare_shfl_xor
+#define __shfl_up bare_shfl_up
+#define atomicMax bare_atomic_max
+#else
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 #define __shared__ __attribute__((shared))
 #define __forceinline__ inline __attribute__((always_inline))
+#define __align__(n) __attribute__((aligned(n)))
+#endif
 struct HipDim { unsigned x, y, z; };
 struct HipThreadIdx {
   __device__ unsigned get_x() const { return __builtin_amdgcn_workitem_id_x(); }
@@ -115,7 +129,6 @@ template <class T> static __device__ inline __attribute__((always_inline)) T __s
   return __shfl(v, lane >= delta ? lane - delta : lane);
 }
 #define KERNEL_BOUNDS(threads) __attribute__((amdgpu_flat_work_group_size(1, threads)))
-#define __align__(n) __attribute__((aligned(n)))
 #define rsqrtf __builtin_amdgcn_rsqf
 static __device__ inline unsigned atomicMax(unsigned* p, unsigned v) {
   return __hip_atomic_fetch_max(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
@@ -124,7 +137,7 @@ static __device__ inline unsigned atomicMax(unsigned* p, unsigned v) {
 #define KERNEL_BOUNDS(threads) __launch_bounds__(threads)
 #endif
 #define DEV static __device__ __forceinline__
-// The argument is read where it lies: a copy of it would be made at the start, and stay in scalar registers to the end.
+// The argument is read in place: a copy would be made at the start and stay in scalar registers to the end.
 #define KERNEL(name, threads, Args)                                                                                    \
   DEV void name##_body(const Args& a);                                                                                 \
   extern "C" __global__ void KERNEL_BOUNDS(threads) name(const Args) {                                                 \
@@ -150,7 +163,7 @@ static __device__ inline unsigned atomicMax(unsigned* p, unsigned v) {
 #define MIN_WARP 32
 
 #if defined(GPU_SIM) || defined(BARE_CLANG)
-// Compilers know these without a library.
+// Compilers provide these without a library.
 #define expf __builtin_expf
 #define exp2f __builtin_exp2f
 #define logf __builtin_logf
@@ -188,12 +201,12 @@ typedef long long i64;
 typedef unsigned long long u64;
 typedef float f32;
 typedef double f64;
-// Stored types that arithmetic is not done in. A bool's byte is 0 or 1.
+// Stored types without arithmetic of their own. A bool's byte is 0 or 1.
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 struct b8 { u8 bits; };
 
-// Between values of different types.
+// Copies bytes between values of different types.
 #ifdef __CUDACC_RTC__
 #define COPY_BYTES(to, from, bytes) memcpy(to, from, bytes)
 #else
@@ -232,14 +245,14 @@ DEV i64 get(i64 v) { return v; }
 DEV u64 get(u64 v) { return v; }
 DEV bool get(b8 v) { return v.bits != 0; }
 
-// What a stored type is computed in.
+// The compute type of a stored type.
 template <class T> struct ComputeOf { typedef T type; };
 template <> struct ComputeOf<f16> { typedef f32 type; };
 template <> struct ComputeOf<bf16> { typedef f32 type; };
 template <> struct ComputeOf<b8> { typedef bool type; };
 #define COMPUTE(T) typename ComputeOf<T>::type
 
-// A computed value as a stored one: put<f16>(x).
+// Converts a computed value to a stored type: put<f16>(x).
 template <class T> struct Put { template <class V> DEV T as(V v) { return (T)v; } };
 template <> struct Put<f16> {
   DEV f16 as(f64 v) { return to_f16(v); }
@@ -249,9 +262,9 @@ template <> struct Put<bf16> { template <class V> DEV bf16 as(V v) { return to_b
 template <> struct Put<b8> { template <class V> DEV b8 as(V v) { b8 r; r.bits = v ? 1 : 0; return r; } };
 template <class T, class V> DEV T put(V v) { return Put<T>::as(v); }
 
-// N elements moved as one.
+// N elements that are moved at once.
 template <class T, int N> struct __align__(sizeof(T) * N) Pack { T at[N]; };
-// A pack of 4, 8 or 16 bytes to memory of the device, as one: behind a branch nvrtc may store its elements one by one.
+// Stores a pack of 4, 8 or 16 bytes to device memory at once: after a branch, nvrtc may store its elements one by one.
 template <class P> DEV void store_whole(P* to, const P& pack) {
 #ifdef __CUDACC_RTC__
   constexpr int WORDS = sizeof(P) / 4;
@@ -268,7 +281,7 @@ template <class P> DEV void store_whole(P* to, const P& pack) {
   *to = pack;
 #endif
 }
-// Memory of callers is aligned to its elements, and mostly to packs.
+// The caller's memory is aligned to its elements, and usually to packs.
 template <int N, class T> DEV bool is_pack(const T* p) { return ((u64)p & (sizeof(T) * N - 1)) == 0; }
 
 template <class T> DEV T min_of(T a, T b) { return b < a ? b : a; }
@@ -282,7 +295,7 @@ template <class T> DEV T wave_max(T v) {
   for (int mask = WARP / 2; mask; mask >>= 1) v = max_of(v, SHFL_XOR(v, mask));
   return v;
 }
-// Over a block of THREADS threads; `lds` holds THREADS / MIN_WARP elements and is free for other use afterwards.
+// Reduces over a block of THREADS threads; `lds` holds THREADS / MIN_WARP elements and can be reused afterwards.
 template <int THREADS, class T> DEV T block_sum(T v, T* lds) {
   v = wave_sum(v);
   if (threadIdx.x % WARP == 0) lds[threadIdx.x / WARP] = v;
@@ -302,7 +315,7 @@ template <int THREADS, class T> DEV T block_max(T v, T* lds) {
   return top;
 }
 
-// 2^v as the device has it: within a few ulps, and 0 where that is no normal number.
+// 2^v with the device's own instruction: within a few ulps, and 0 if the result would be subnormal.
 DEV f32 exp2_near(f32 v) {
 #if defined(__CUDACC_RTC__)
   f32 r;
@@ -315,7 +328,7 @@ DEV f32 exp2_near(f32 v) {
 #endif
 }
 
-// Functions of single and double precision under one name.
+// Functions for single and double precision under one name.
 DEV f32 exp_of(f32 v) { return expf(v); }
 DEV f32 log_of(f32 v) { return logf(v); }
 DEV f32 sqrt_of(f32 v) { return sqrtf(v); }
@@ -329,11 +342,11 @@ template <> struct Infinity<f32> { DEV f32 value() { return bits_f32(0x7f800000u
 template <> struct Infinity<f64> { DEV f64 value() { return (f64)bits_f32(0x7f800000u); } };
 #define INFINITY_OF(C) (Infinity<C>::value())
 
-// Data broke an operator's rules: the word is read after the run, which then fails.
+// Reports data that breaks an operator's rules: the word is read after the run, which then fails.
 DEV void report_fault(u32* fault, u32 code) { *fault = code; }
 
-// Each wave waits for its own writes: a release by one wave of AMD's does not wait for those of the others. The twin's does, for
-// all writes before a barrier.
+// Each wave waits for its own writes: on AMD, a release by one wave does not wait for the writes of others. On the twin
+// it does, for all writes before a barrier.
 DEV void publish() {
 #if !defined(GPU_SIM) && !defined(__CUDACC_RTC__)
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
@@ -346,7 +359,7 @@ DEV void receive() {
 #endif
 }
 
-// How many blocks came before.
+// Returns the number of blocks that called it before.
 DEV u32 count_up(u32* counter) {
 #if defined(GPU_SIM)
   return (*counter)++;
@@ -359,8 +372,9 @@ DEV u32 count_up(u32* counter) {
 #endif
 }
 
-// Blocks that wait for nobody but learn who is last: true in the block that comes here as the last one of so many, which sees
-// what all of them wrote before. For all threads of a block. The counter is zero before and after, `lds` is a word of LDS.
+// Lets blocks find out which one is last without waiting for each other: returns true in the last of `blocks` blocks to
+// call it, which sees everything that the others wrote before. Called by all threads of a block. The counter is zero
+// before and after; `lds` is a word of LDS.
 DEV bool is_last_block(u32* counter, u32 blocks, u32* lds) {
   publish();
   __syncthreads();

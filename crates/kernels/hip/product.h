@@ -1,13 +1,13 @@
-// What all texts of products share: the argument structure, where elements lie, and what becomes of a sum.
+// Shared by all kernels of products: the argument structure, the layout of elements, and what happens to a sum.
 //
-// A product is out[b, r, n] = sum over k of left[b, r, k] * right[b, k, n]. Of a matrix product, left is a and right is b.
-// Of a convolution, left is the weights and right the input: r is a channel of the output, n an image and a position in
-// it, k a channel of the input and a tap, b the group.
+// A product is out[b, r, n] = sum over k of left[b, r, k] * right[b, k, n]. For a matrix product, left is a and right
+// is b. For a convolution, left is the weights and right the input: r is an output channel, n an image and a position
+// in it, k an input channel and a tap, b the group.
 //
-// LEFT_T, RIGHT_T, BIAS_T, OUT_T: stored types. SUM: what is summed in; u32 and u64 for integers, whose sums wrap.
-// SIGNED: the same with a sign. CONV: 0 matrix product, 1 convolution, 2 transposed convolution. BIAS: 1 with one.
-// OPERANDS: how many further tensors `epilogue` reads, which is there if FUSED is 1. PARTIAL: 1 to store plain sums.
-// Strides are in elements. Rows, columns and the depth are below 2^31.
+// LEFT_T, RIGHT_T, BIAS_T, OUT_T: stored types. SUM: the type of sums; u32 and u64 for integers, whose sums wrap.
+// SIGNED: its signed version. CONV: 0 matrix product, 1 convolution, 2 transposed convolution. BIAS: 1 if there is one.
+// OPERANDS: the number of further tensors that `epilogue` reads, which exists if FUSED is 1. PARTIAL: 1 to store plain
+// sums. Strides are in elements. Rows, columns and the depth are below 2^31.
 
 // Strides of a tensor with the output's shape; a matrix product's column is at[2].
 struct Place { i64 high, low, row, image, at[3]; };
@@ -27,7 +27,7 @@ struct ProductArgs {
 #endif
   i64 bias_low, bias_row, bias_column;
   i64 left_high, left_low, left_row, left_k, left_tap[3];
-  i64 left_step;  // between neighbours along all of k, where that is one stride
+  i64 left_step;  // the stride along k, if there is a single one
   i64 right_high, right_low, right_image, right_k, right_at[3];
   f32 alpha;
   i32 left_zero, right_zero;
@@ -37,20 +37,20 @@ struct ProductArgs {
   u32 channels;
   u32 splits, split_depth;
   u32 tiles_down, tiles_across;
-  // Of convolutions.
+  // For convolutions only.
   u32 images, taps_inside;  // k = channel * taps + tap if taps_inside, else tap * channels + channel
   u32 out_extent[3], right_extent[3], taps[3];
   i32 stride[3], pad[3], dilation[3];
   u32 tap_step[3], phases[3];
 };
 
-// The positions and taps that belong together. Those of a convolution do all; those of a transposed one where the
-// output's remainder by the stride, its phase, is the same: then it is a convolution with every tap_step-th tap.
+// The positions and taps that belong together. In a convolution these are all; in a transposed one, those whose output
+// position has the same remainder by the stride (its phase): this is a convolution with every tap_step-th tap.
 struct Window {
   u32 count[3], plane, columns, depth;
-  i32 first[3], step[3];  // the input's coordinate at position 0, and between positions
+  i32 first[3], step[3];  // the input's coordinate at position 0, and its step between positions
   u32 taps[3], tap_count;
-  i32 move[3];  // the input's coordinate between taps
+  i32 move[3];  // the step of the input's coordinate between taps
   u32 tap_first[3], tap_step[3], out_first[3], out_step[3];
 };
 
@@ -89,7 +89,7 @@ DEV Window window(const ProductArgs& a, u32 phase) {
   return w;
 }
 
-// Blocks that do not fit along x go on along z; those beyond the last have nothing to do.
+// Blocks that do not fit along x continue along z; those past the last one have nothing to do.
 DEV u64 block_number() { return (u64)blockIdx.z * gridDim.x + blockIdx.x; }
 
 // A column of a convolution.
@@ -106,7 +106,7 @@ DEV Position position(const Window& w, u32 column) {
   return p;
 }
 
-// A column of the output, and of what is read beside it: where its row 0 is.
+// A column of the output and of the epilogue's operands: the offsets of its row 0.
 struct Spot {
   i64 out, bias;
 #if OPERANDS
@@ -158,7 +158,7 @@ DEV u64 scaled(u64 v, f32 alpha) {
   return r >= 9223372036854775807.0 ? ~0ull >> 1 : r <= -9223372036854775808.0 ? 1ull << 63 : (u64)(i64)r;
 }
 
-// Stores what a sum makes.
+// Stores the element computed from a sum.
 DEV void finish(const ProductArgs& a, SUM sum, u32 row, const Spot& s) {
   sum = scaled(sum, a.alpha);
 #if BIAS

@@ -1,20 +1,20 @@
-// Products of few rows with packed weights: every byte of the weights is read once, 16 at a time where rows allow it.
-// See quant_product.h.
+// Products of few rows with packed weights: every byte of the weights is read once, 16 at a time if rows allow it. See
+// quant_product.h.
 //
-// A lane reads a unit of BYTES bytes of COLUMNS columns; the lanes of a wave read neighbouring units, so that whole lines
-// of memory are used. Numbers stay as they are: sums of x * q and of x are scaled block by block,
+// A lane reads a unit of BYTES bytes from each of COLUMNS columns; the lanes of a wave read adjacent units, so that
+// whole cache lines are used. Numbers are not dequantised one by one: sums of x * q and of x are scaled block by block,
 //     sum of x * (q - zero) * scale = scale * (sum of x * q - zero * sum of x),
-// so that a number costs its share of a mask, a conversion and a multiplication for each row. SPLIT: blocks of a unit.
-// ROWS: 1, 2 or 4, those from blockIdx.z * ROWS on. LEFT_PACK: 1 if rows can be read in packs, and their length is a multiple
-// of 8. The waves of a block share k in a.parts parts, and with splits blockIdx.y is a part of those; sums are added up in a
-// fixed order.
+// so that each number costs only its share of a mask, a conversion, and one multiplication per row. SPLIT: blocks per
+// unit. ROWS: 1, 2 or 4 rows, from blockIdx.z * ROWS on. LEFT_PACK: 1 if rows can be read in packs, and their length is
+// a multiple of 8. The waves of a block share k in a.parts parts, and with splits blockIdx.y is a part of those; sums
+// are added up in a fixed order.
 #define WORDS (BYTES / 4)
 #define UNIT (WORDS * PER_WORD)
 #define PART_WORDS (WORDS / SPLIT)
 #define CHUNK (PER_WORD < 8 ? PER_WORD : 8)
 #define LEFT_WORDS (CHUNK * (int)sizeof(LEFT_T) / 4)
 
-// Elements of a row from k on; those behind its end are zeros. Without a branch, so that loads can be made ahead.
+// Elements of a row from k on, with zeros past its end. Branch-free, so that loads can be issued early.
 DEV void load_row(const QuantArgs& a, const LEFT_T* from, u32 k, f32* x) {
 #if LEFT_PACK
   const bool inside = k < a.depth;
@@ -73,7 +73,7 @@ KERNEL(quant_gemv, THREADS, QuantArgs) {
     for (int c = 0; c < COLUMNS; c++) sums[r][c] = 0;
   u32 column[COLUMNS];
   const u8* from[COLUMNS];
-  // Columns beyond the last are the last once more.
+  // Columns past the end repeat the last one.
 #pragma unroll
   for (u32 c = 0; c < COLUMNS; c++) {
     column[c] = min_of(first + c, a.columns - 1) + half;
@@ -92,7 +92,7 @@ KERNEL(quant_gemv, THREADS, QuantArgs) {
       shared[c] = load_shared(a.quant, column[c], begin >> a.quant.block_shift);
 #endif
     f32 parts[ROWS][COLUMNS], totals[ROWS];
-    // One by one: of several rows, loads that are all made ahead would be spilled.
+    // Not unrolled: with several rows, issuing all loads early would spill registers.
 #pragma unroll 1
     for (u32 word = 0; word < WORDS; word++) {
       if (word % PART_WORDS == 0) {

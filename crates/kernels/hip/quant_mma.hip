@@ -1,16 +1,17 @@
-// Products of few rows with packed weights, by matrix instructions: every byte of the weights is read once for 16 rows,
-// and a number costs little more than what makes it a float, however many rows there are. See quant_product.h and mma.h.
+// Products of few rows with packed weights and matrix instructions: every byte of the weights is read once for 16 rows,
+// and a number costs little more than its conversion to a float, however many rows there are. See quant_product.h and
+// mma.h.
 //
-// A wave makes 16 columns. In a round a lane reads PACKS packs of 16 bytes of the columns that it owns (OWNED of them), and
-// the lanes that share a column (GROUPS of them) read neighbouring packs. Which k an instruction multiplies is free as long as
-// both operands agree, so the numbers of a word are taken in the order in which they come in pairs: number i and number i + H
-// of a word lie 16 bits apart, and with an exponent above them they are two floats. They are rounded once, when they are
-// scaled, to the type of the activations: far below the rounding of the result. FEW: 1 if there are 8 rows at most. Rows are
-// those from blockIdx.z * 16 on. Waves and blocks share k as in quant_gemv.hip.
+// A wave computes 16 columns. In each round a lane reads PACKS packs of 16 bytes of its own columns (OWNED of them),
+// and the lanes that share a column (GROUPS of them) read adjacent packs. An instruction may multiply any k, as long as
+// both operands agree. So the numbers of a word are used in pairs: numbers i and i + H of a word are 16 bits apart, and
+// with an exponent above them they are two floats. They are rounded once, when they are scaled, to the type of the
+// activations; that error is far below the rounding of the result. FEW: 1 if there are at most 8 rows. Rows start at
+// blockIdx.z * 16. Waves and blocks share k as in quant_gemv.hip.
 //
-// A round is read while the one before is multiplied. SHORT: 1 if nothing is read behind the last round, which is worth a
-// branch where there are few; 0 reads the last once more. STAGED: 1 if rows are put into LDS first, in the order in which
-// lanes want them; rows that are normalised always are.
+// Each round is read while the previous one is multiplied. SHORT: 1 to read nothing after the last round, which is
+// worth a branch if there are few rounds; 0 reads the last one again. STAGED: 1 if rows are first copied to LDS, in the
+// order in which lanes read them; normalised rows always are.
 #define H (PER_WORD / 2)
 #define UNIT (4 * PER_WORD)
 #define PART_WORDS (4 / SPLIT)
@@ -25,25 +26,25 @@
 #endif
 #define OWNED (MATRIX == 4 ? 2 : 1)
 #define HALVES (MATRIX == 4 && !FEW ? 2 : 1)
-// Pairs of a column in one instruction, and words that make a whole number of instructions.
+// Pairs of a column per instruction, and words that fill a whole number of instructions.
 #define PAIRS (8 / GROUPS)
 #define STEP_WORDS (PAIRS > H ? PAIRS / H : 1)
-// Sums of a wave that are kept.
+// The number of a wave's sums that are kept.
 #define TILE (FEW ? 128 : 256)
-// Elements between rows in LDS beside their own, so that lanes of different rows reach different banks.
+// Padding between rows in LDS, in elements, so that lanes of different rows access different banks.
 #define ROW_PAD (MATRIX == 4 ? 32 : 8)
 #define FIELD_MASK (((1u << BITS) - 1) * 0x00010001u)
 
 typedef Pack<u32, 4> Word4;
-// What a lane reads in a round, before it is used.
+// The data that a lane reads in a round, before it is used.
 struct Round {
   Word4 y[PACKS][OWNED];
   Shared shared[PACKS][OWNED][SPLIT];
 };
 
-// Two floats of type LEFT_T in a word: fields of the word below an exponent are whole numbers `magic` + q, or that with q
-// times a power of two where the field stands higher, which saves shifts. FIELDS of them stand below the exponent. They become
-// (q - zero) * scale; `base` is what is added to take `magic` and the zero point away.
+// Two floats of type LEFT_T in a word: a field of the word below an exponent is the integer `magic` + q, or `magic` + q
+// times a power of two for a higher field, which saves shifts. FIELDS of them fit below the exponent. They become (q -
+// zero) * scale; adding `base` removes `magic` and the zero point.
 template <class T> struct Pair;
 template <> struct Pair<f16> {
   static const u32 magic = 0x64006400u;
@@ -100,8 +101,8 @@ template <> struct Pair<bf16> {
 };
 typedef Pair<LEFT_T> Two;
 
-// What `mask` takes of a word, with `more` above it. The twin's compiler makes two instructions of this by itself, of a kind that
-// it has half as many units for.
+// The bits of a word that `mask` selects, combined with `more`. By default, the twin's compiler uses two instructions
+// for this, of a kind that has half as many execution units.
 DEV u32 masked(u32 word, u32 mask, u32 more) {
 #if defined(__CUDACC_RTC__)
   u32 r;
@@ -117,9 +118,9 @@ DEV void set_pair(Fragment& f, int at, u32 two) {
   f.at[2 * at + 1] = (u16)(two >> 16);
 }
 
-// What a row holds for a word of weights from k on, as it lies; zeros behind the row's end, which is a multiple of a word's
-// numbers. Without a branch, so that loads can be made ahead. Rows behind the last are the first once more: nobody reads
-// what they make.
+// The elements of a row for a word of weights from k on, in memory order; zeros past the row's end, which is a multiple
+// of a word's numbers. Branch-free, so that loads can be issued early. Rows past the end repeat the first one, and
+// their results are not used.
 DEV void load_word(const QuantArgs& a, u32 row, u32 k, u32* x) {
   const bool inside = k < a.depth;
   const u16* from = (const u16*)a.left + (i64)row * a.left_row + (inside ? k : 0);
@@ -141,8 +142,8 @@ DEV void pairs_of(const u32* x, u32* pairs) {
 }
 
 #if STAGED
-// Rows lie in LDS in the order in which they are read: words that lanes of a group read at the same time are neighbours, and
-// numbers of a word stand in its pairs. Behind a row's end there are zeros.
+// Rows are stored in LDS in the order in which they are read: words that the lanes of a group read at the same time are
+// adjacent, and the numbers of a word are ordered as its pairs. Zeros follow the end of a row.
 DEV u32 word_at(u32 word) {
   const u32 unit = word / 4;
   return ((unit / GROUPS * 4 + word % 4) * GROUPS + unit % GROUPS) * PER_WORD;
@@ -222,7 +223,7 @@ KERNEL_EARLY(quant_mma, THREADS, QuantArgs) {
   }
 #pragma unroll
   for (u32 h = 0; h < HALVES; h++) row[h] = top + line + h * 8 < a.rows ? top + line + h * 8 : top;
-  // A pack beyond the last is the last once more, which meets zeros.
+  // A pack past the end repeats the last one, and is multiplied by zeros.
   auto unit_of = [&](u32 round, u32 i) { return min_of((round * PACKS + i) * GROUPS + group, a.units - 1); };
   auto block_of = [&](u32 unit, u32 s) { return (unit * UNIT + s * PART_WORDS * PER_WORD) >> a.quant.block_shift; };
   auto load = [&](u32 round, Round& to) {
@@ -321,7 +322,7 @@ KERNEL_EARLY(quant_mma, THREADS, QuantArgs) {
   for (u32 r = 0; r < MMA_ROWS; r++)
 #pragma unroll
     for (u32 c = 0; c < MMA_COLUMNS; c++) {
-      // Of a tile as [row of the product][column].
+      // The tile is indexed as [row of the product][column].
       const u32 down = mma_row(lane, r), across = mma_column(lane, c);
       const u32 at = MATRIX == 4 ? across * 16 + down : down * 16 + across;
       if (at < TILE) own[at] = sums[0].at[mma_at(r, c)] + sums[1].at[mma_at(r, c)];

@@ -1,14 +1,15 @@
-// Products of few rows with packed weights. See quant.h, which comes before it.
+// Products of few rows with packed weights. Included after quant.h.
 //
-// LEFT_T, OUT_T: stored types. OPERANDS: how many further tensors `epilogue` reads, which is there if FUSED is 1. PARTIAL: 1
-// to store plain sums. Strides are in elements. NORM: 0, or rows of the left operand are normalised first, that many
-// elements at a time: each is divided by the root of the mean of its squares, and scaled. Every block does so for all rows
-// that it reads, in LDS, while its first weights are on their way: rows are short, and stay in caches that all blocks share.
+// LEFT_T, OUT_T: stored types. OPERANDS: the number of further tensors that `epilogue` reads, which exists if FUSED is
+// 1. PARTIAL: 1 to store plain sums. Strides are in elements. NORM: 0, or rows of the left operand are normalised
+// first, that many elements at a time: each element is divided by the root of the mean of its row's squares, and
+// scaled. Every block does this in LDS for all rows that it reads, while its first weights are loaded: rows are short,
+// and stay in caches that all blocks share.
 //
-// GATED: 1 if the weights have twice as many columns as the output, and `gated` makes an element of the sums of column n and of
-// column n + columns.
+// GATED: 1 if the weights have twice as many columns as the output, and `gated` combines the sums of columns n and n +
+// columns into an element.
 //
-// Arguments are few, so that a block has them after one or two reads of memory.
+// Arguments are few, so that a block gets them with one or two reads of memory.
 #define MADE_OF (GATED + 1)
 
 struct Place { i64 row, column; };
@@ -25,23 +26,24 @@ struct QuantArgs {
   Place out_place;
   i64 left_row, left_k;
   u32 rows, columns, depth;
-  u32 units;   // what lanes read at a time, in a column
+  u32 units;   // units that lanes read at a time, per column
   u32 parts;   // waves of a block that share k
   u32 splits;  // blocks that share k
 #if NORM
   const LEFT_T* scale;
   f32 epsilon;
-  u32 round;  // before scaling
+  u32 round;  // 1 to round before scaling
 #endif
 };
 
 #if NORM
 typedef Pack<LEFT_T, NORM> Some;
-// Calls `keep(row, k, elements)` for all elements of at most `most` rows; `squares` has room for a number of each row and wave.
+// Calls `keep(row, k, elements)` for all elements of at most `most` rows; `squares` has space for one number per row
+// and wave.
 template <class Keep> DEV void normed_rows(const QuantArgs& a, u32 top, u32 most, f32* squares, const Keep& keep) {
   const u32 count = min_of(a.rows - top, most), waves = THREADS / WARP, wave = threadIdx.x / WARP;
   const LEFT_T* left = a.left + (i64)top * a.left_row;
-  // Most rows are no longer than this: their scale is on its way while squares are summed.
+  // Most rows are no longer than this: their scale is loaded while squares are summed.
   const u32 own = threadIdx.x * NORM;
   const Some first = *(const Some*)(a.scale + (own < a.depth ? own : 0));
   for (u32 r = 0; r < count; r++) {
@@ -75,13 +77,13 @@ template <class Keep> DEV void normed_rows(const QuantArgs& a, u32 top, u32 most
 }
 #endif
 
-// Where a column of what is read beside the output is.
+// The offset of a column in the epilogue's operands.
 struct Spot {
 #if OPERANDS
   i64 operand[OPERANDS];
 #endif
 };
-// What becomes of the sums of a block's part of k.
+// Passes on the sums of a block's part of k.
 DEV void give(const QuantArgs& a, const f32* sums, u32 row, u32 column) {
 #if PARTIAL
   a.partial[((u64)blockIdx.y * a.rows + row) * a.columns + column] = sums[0];

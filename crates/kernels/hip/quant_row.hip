@@ -1,14 +1,16 @@
-// Products of one row with packed weights of 4 bits, by matrix instructions: as fast as memory gives the weights. See
-// quant_product.h, mma.h (MATRIX is 4) and ahead.h. BITS is 4, ZEROS 0, and 32 numbers share a scale. THREADS: of a block.
-// PARTS: waves of a block that share k.
+// Products of one row with packed 4-bit weights and matrix instructions, at the speed of memory. See quant_product.h,
+// mma.h (MATRIX is 4) and ahead.h. BITS is 4, ZEROS 0, and 32 numbers share a scale. THREADS: threads per block. PARTS:
+// waves of a block that share k.
 //
-// A wave makes 16 columns, in rounds of 8 blocks of 32 numbers. Weights and scales come through LDS, DEPTH rounds of them at a
-// time, and the first are on their way before earlier launches have ended. There they lie so that an instruction gives each lane
-// a word of a block: then all that is multiplied at once has the same scale, and it is the sums that are scaled.
+// A wave computes 16 columns, in rounds of 8 blocks of 32 numbers. Weights and scales pass through LDS, DEPTH rounds at
+// a time, and the first loads are issued before earlier launches have ended. In LDS they are arranged so that an
+// instruction gives each lane a word of a block: everything that is multiplied at once then has the same scale, and the
+// sums are scaled instead of the numbers.
 //
-// A number below an exponent is a float, `magic` + q, or that with 16 q where it stands a number higher. It is multiplied as that:
-// what the sums have too much is known from the row alone, and is taken away with the scale. So nothing is rounded before f32.
-// An infinite element of the row makes all of its results NaN, also where there is one infinity by the formula.
+// A number below an exponent is a float: `magic` + q, or `magic` + 16 q in the next higher field. It is multiplied in
+// this form: the excess in the sums depends on the row alone, and is subtracted together with the scaling. So nothing
+// is rounded before f32. An infinite element of the row makes all of its results NaN, even where the formula gives an
+// infinity.
 #define BLOCKS 8
 #define COLUMNS 16
 #define ROUND (BLOCKS * 32)
@@ -16,8 +18,8 @@
 typedef Pack<u32, 4> Word4;
 typedef Pack<LEFT_T, 8> Eight;
 
-// FIELDS: how many numbers stand below an exponent. FIRST, SECOND: what each x adds too much to the sums of either field, which is
-// 8 less than that for zero; SHARE: of the second's sums.
+// FIELDS: the numbers that fit below an exponent. FIRST, SECOND: the excess that each x adds to the sums of either
+// field, including 8 for the zero point; SHARE: the factor of the second field's sums.
 template <class T> struct Whole;
 template <> struct Whole<f16> {
   static constexpr u32 magic = 0x64006400u;
@@ -31,8 +33,8 @@ template <> struct Whole<bf16> {
 };
 typedef Whole<LEFT_T> Own;
 
-// What a wave multiplies in a round. A block's packs of 8 columns lie in different banks; what lies side by side in memory stays
-// within 64 bytes.
+// The data that a wave multiplies in a round. A block's packs of 8 columns are in different banks; data that is
+// adjacent in memory stays within 64 bytes.
 struct Slot {
   Word4 packs[2 * BLOCKS * 8];
   Pack<SCALE_T, BLOCKS> scales[COLUMNS];
@@ -41,7 +43,7 @@ DEV u32 pack_at(u32 half, u32 block, u32 line) {
   return ((half * 2 + block / 4) * 8 + line) * 4 + (block % 4 ^ line / 2 % 4);
 }
 
-// Word `lane % 4` of two blocks of columns `lane / 4` and 8 further on: [block][column].
+// Word `lane % 4` of two blocks, for columns `lane / 4` and `lane / 4 + 8`: [block][column].
 DEV void load_words(const Slot& slot, u32 block, u32 lane, u32* words) {
 #if defined(GPU_SIM)
   for (u32 i = 0; i < 4; i++) words[i] = slot.packs[pack_at(i % 2, block + i / 2, lane / 4)].at[lane % 4];
@@ -51,7 +53,7 @@ DEV void load_words(const Slot& slot, u32 block, u32 lane, u32* words) {
 #endif
 }
 
-// The numbers of a word in pairs that lie 16 bits apart, each below an exponent.
+// The numbers of a word in pairs that are 16 bits apart, each below an exponent.
 DEV u32 pair_of(u32 word, u32 at) {
   const u32 field = at % Own::FIELDS, moved = word >> (at - field) * 4, mask = 0x000f000fu << field * 4;
 #if defined(__CUDACC_RTC__)
@@ -63,7 +65,7 @@ DEV u32 pair_of(u32 word, u32 at) {
 #endif
 }
 
-// Sums of 16 columns with one row, of four pairs of each column.
+// The products of 16 columns with one row, for four pairs of each column.
 DEV Sums multiplied(const u32* columns, const u32* row) {
   Sums sums;
   for (int i = 0; i < MMA_SUMS; i++) sums.at[i] = 0;
@@ -79,7 +81,7 @@ DEV Sums multiplied(const u32* columns, const u32* row) {
   return sums;
 }
 
-// Puts 8 numbers of the row into LDS, as pairs 0, 2, 1, 3, and what its block adds too much.
+// Stores 8 numbers of the row in LDS, as pairs 0, 2, 1, 3, and the excess of its block.
 DEV void keep(const Eight& x, u32 word, u16* row, f32* excess) {
   Word4 pairs;
   f32 sums[2] = {0, 0};
@@ -113,7 +115,7 @@ DEV Eight normed(Eight x, const Eight& scale, f32 factor, bool round) {
 #endif
 
 KERNEL_EARLY(quant_row, THREADS, QuantArgs) {
-  // The row, what its blocks add too much, sums of waves, and what is on its way.
+  // The row, the excess of its blocks, the sums of waves, and the data in flight.
   DYN_SHARED(u16, row);
   f32* excess = (f32*)(row + a.depth);
   f32* sums = excess + a.depth / 32;
@@ -126,7 +128,7 @@ KERNEL_EARLY(quant_row, THREADS, QuantArgs) {
 #else
   const u32 first = tile * COLUMNS, half = 0;
 #endif
-  // Columns beyond the last are the last once more.
+  // Columns past the end repeat the last one.
   auto column = [&](u32 at) { return (u64)(min_of(first + at, a.columns - 1) + half); };
   const u8* from[2];
   for (u32 h = 0; h < 2; h++) from[h] = a.right + column(line + h * 8) * a.quant.row_bytes + group * 16;

@@ -1,5 +1,6 @@
-// Packed weights as a matrix [columns, pitch] of T, for products of many rows. A thread makes eight neighbours along k, of
-// BITS bytes; the pitch is a multiple of eight, and what lies between a row's end and the pitch is never read. See quant.h.
+// Unpacks weights to a matrix [columns, pitch] of T, for products of many rows. Each thread unpacks eight adjacent
+// numbers along k, from BITS bytes. The pitch is a multiple of eight, and the elements between a row's end and the
+// pitch are never read. See quant.h.
 struct UnpackArgs {
   const u8* packed;
   T* out;

@@ -1,15 +1,15 @@
-// Rows of `columns` elements that lie one behind the other, but not each at a multiple of a pack of VEC. A row's packs are
-// those that it has a share in; the first and the last one may be its neighbours' too. Places count from the first pack on.
-// All rows together have a pack at least.
+// Contiguous rows of `columns` elements that do not all start at a multiple of a pack of VEC. The packs of a row are
+// those that overlap it; the first and the last one may also overlap its neighbours. Positions count from the start of
+// the first pack. All rows together have at least one pack.
 #if RAGGED
 typedef Pack<T, VEC> RowPack;
 struct RaggedRow {
-  u64 start;      // of the first pack, as elements of all rows count
-  u32 skip, end;  // elements of the row before in it, and where the row ends; 0 if there is no row
-  i32 last;       // the row's last pack; not the very last one if that is no whole one
+  u64 start;      // start of the first pack, in elements from the first row
+  u32 skip, end;  // elements of the previous row in it, and the end of the row; 0 if there is no row
+  i32 last;       // the row's last pack; excludes the very last one if that is incomplete
 };
 
-// Rows from `rows` on have nothing.
+// Rows from `rows` on are empty.
 DEV RaggedRow ragged_row(u32 row, u32 rows, u32 columns) {
   RaggedRow r;
   const u64 all = (u64)rows * columns, from = row < rows ? (u64)row * columns : 0;
@@ -20,7 +20,7 @@ DEV RaggedRow ragged_row(u32 row, u32 rows, u32 columns) {
   r.last = r.start + last + VEC <= all ? last : last - VEC;
   return r;
 }
-// A row's elements of a pack.
+// The part of a pack that belongs to a row.
 struct Share { u32 first, end; };
 DEV Share share_of(const RaggedRow& r, u32 at) {
   Share s;
@@ -31,13 +31,13 @@ DEV Share share_of(const RaggedRow& r, u32 at) {
 DEV bool is_in(u32 v, const Share& s) { return (v >= s.first) & (v < s.end); }
 DEV bool is_whole(const RaggedRow& r, u32 at) { return (at >= r.skip) & (at + VEC <= r.end); }
 
-// A row's elements in COUNT packs that lie `step` apart, and `other` for what is not its own.
+// A row's elements in COUNT packs with a stride of `step`, and `other` for elements of other rows.
 template <int COUNT, class C>
 DEV void load_row(const RaggedRow& r, const T* x, u32 first, u32 step, C other, C (&values)[COUNT * VEC]) {
   RowPack packs[COUNT], tail = {};
   const u32 behind = (u32)(r.last + VEC);
   x += r.start;
-  // The very last elements may be no whole pack: they are read one by one, ahead of all packs.
+  // The very last elements may not fill a pack: they are read one by one, before all packs.
   if (behind < r.end)
 #pragma unroll
     for (u32 v = 0; v < VEC; v++) tail.at[v] = x[min_of(behind + v, r.end - 1)];
@@ -48,7 +48,7 @@ DEV void load_row(const RaggedRow& r, const T* x, u32 first, u32 step, C other, 
     const u32 at = first + n * step;
 #pragma unroll
     for (u32 v = 0; v < VEC; v++) values[n * VEC + v] = get(packs[n].at[v]);
-    // Few packs are not the row's alone.
+    // Few packs are shared with other rows.
     if (!is_whole(r, at)) {
       const Share share = share_of(r, at);
 #pragma unroll
@@ -60,7 +60,7 @@ DEV void load_row(const RaggedRow& r, const T* x, u32 first, u32 step, C other, 
   }
 }
 
-// What is the row's own of a pack.
+// Stores the elements of a pack that belong to the row.
 DEV void store_pack(const RaggedRow& r, T* y, u32 at, const RowPack& pack) {
   y += r.start + at;
   if (is_whole(r, at)) {
@@ -73,7 +73,8 @@ DEV void store_pack(const RaggedRow& r, T* y, u32 at, const RowPack& pack) {
     if (is_in(v, share)) y[v] = pack.at[v];
 }
 
-// `count` elements, a pack or more, which begin at one, into LDS: all threads of a block load BATCH packs each at a time.
+// Loads `count` elements, at least a pack, starting at a pack, into LDS: each thread of a block loads BATCH packs at a
+// time.
 template <int BATCH> DEV void load_span(const T* x, u32 count, T* span) {
   const u32 whole = count / VEC * VEC;
   for (u32 first = threadIdx.x * VEC; first < whole; first += BATCH * 256 * VEC) {

@@ -1,14 +1,14 @@
 // One direction of a recurrent layer: x [steps, batch, input], w [gates * hidden, input], r [gates * hidden, hidden].
 //
-// The state h, and c of an LSTM, lie densely [batch, hidden] in scratch memory in the computed type. `recurrent_begin`
-// fills them; `recurrent_step` makes one step of all sequences from one h to another, since all units read all of h;
-// `recurrent_end` writes the last state out. A GRU that resets before the product takes two launches a step: update and
-// reset gates first, then the candidate from reset * h.
+// The state h, and c of an LSTM, are dense arrays [batch, hidden] in scratch memory, in the compute type.
+// `recurrent_begin` initialises them. `recurrent_step` computes one step of all sequences, from one buffer of h to
+// another, since every unit reads all of h. `recurrent_end` writes the last state. A GRU that resets before the product
+// takes two launches per step: update and reset gates first, then the candidate from reset * h.
 //
-// 32 threads make one unit of up to 4 sequences: they share the rows of w and r.
+// 32 threads compute one unit of up to 4 sequences: they share the rows of w and r.
 //
-// CELL: 0 LSTM, 1 GRU that resets after the product, 2 its first and 3 its second launch if before, 4 RNN. MODE: 0 begin,
-// 1 step, 2 end. T: the stored type. Below 2^31 units of all sequences; strides are in elements.
+// CELL: 0 LSTM, 1 GRU that resets after the product, 2 the first and 3 the second launch of one that resets before it,
+// 4 RNN. MODE: 0 begin, 1 step, 2 end. T: the stored type. Below 2^31 units of all sequences; strides are in elements.
 typedef COMPUTE(T) C;
 
 struct Activation {
@@ -30,7 +30,7 @@ struct RecurrentArgs {
   const C* h_from;
   C* h_to;
   C* c;
-  C* update;  // what the first launch of a GRU leaves for the second
+  C* update;  // results of a GRU's first launch for the second
   C* reset;
   i64 x_strides[3], w_strides[2], r_strides[2], bias_stride, lengths_stride;
   i64 initial_h_strides[2], initial_c_strides[2], peepholes_stride;
@@ -77,13 +77,13 @@ DEV C activated(const Activation& activation, C v) {
     case 8: return v < 0 ? alpha * expm1_of(v) : v;
     case 9: return v / (1 + (v < 0 ? -v : v));
     default: {
-      // log(1 + e^v) without overflow: the larger of v and 0, plus what is left.
+      // log(1 + e^v) without overflow: the larger of v and 0, plus the rest.
       C left = log1p_of(exp_of(v < 0 ? v : -v));
       return v > 0 ? v + left : left;
     }
   }
 }
-// What a gate makes of its sum.
+// The output of a gate, given its sum.
 DEV C opened(const RecurrentArgs& a, int activation, C v) {
   if (a.clips) v = v < -(C)a.clip ? -(C)a.clip : v > (C)a.clip ? (C)a.clip : v;
   return activated(a.activations[activation], v);
@@ -98,7 +98,7 @@ DEV C opened(const RecurrentArgs& a, int activation, C v) {
 #define GATES 3
 #define FIRST_GATE 0
 #define MADE_GATES 3
-#define SUMS 4  // the last one is what the candidate takes from the state
+#define SUMS 4  // the last one is the state's part of the candidate
 #elif CELL == 2
 #define GATES 3
 #define FIRST_GATE 0
@@ -120,7 +120,7 @@ DEV C opened(const RecurrentArgs& a, int activation, C v) {
 KERNEL(recurrent_step, 256, RecurrentArgs) {
   u32 lane = threadIdx.x % 32, tiles = (a.batch + SEQUENCES - 1) / SEQUENCES;
   u32 item = blockIdx.x * 8 + threadIdx.x / 32;
-  // Teams without work go through the motions, as shuffles want all lanes of a wave.
+  // Teams without work take part too, because shuffles need all lanes of a wave.
   bool live = item < a.hidden * tiles;
   u32 unit = live ? item % a.hidden : 0, first = live ? item / a.hidden * SEQUENCES : 0;
   C sums[SUMS][SEQUENCES];
@@ -130,7 +130,7 @@ KERNEL(recurrent_step, 256, RecurrentArgs) {
   for (u32 s = 0; s < SEQUENCES; s++) {
     u32 sequence = min_of(first + s, a.batch - 1);
     u32 length = a.lengths ? (u32)min_of(max_of(a.lengths[sequence * a.lengths_stride], 0), (i32)a.steps) : a.steps;
-    // Behind the end of a sequence, what is made is not used.
+    // After the end of a sequence, the result is not used.
     u32 time = a.at >= length ? 0 : a.reverse ? length - 1 - a.at : a.at;
     x[s] = a.x + time * a.x_strides[0] + sequence * a.x_strides[1];
     h[s] = (CELL == 3 ? a.reset : a.h_from) + (u64)sequence * a.hidden;

@@ -1,32 +1,32 @@
 // Reductions: y[r] = finish(fold of x[r, i] over i). Results r and elements i are numbered along strided axes, in the
-// order of x's memory, so that neighbouring threads read neighbours:
+// order of x's memory, so that adjacent threads read adjacent elements:
 //
-//   COLUMNS 0: `lanes` neighbouring threads make one result, each from every lanes-th pack of VEC elements;
-//   COLUMNS 1: neighbouring threads make neighbouring packs of VEC results, `lanes` threads each.
+//   COLUMNS 0: `lanes` adjacent threads compute one result, each from every lanes-th pack of VEC elements;
+//   COLUMNS 1: adjacent threads compute adjacent packs of VEC results, with `lanes` threads each.
 //
-// Where a few results are made of many elements, the blocks along y take a segment each and leave what they folded in
-// `parts` [results, segments], which reduce_join puts together: always in the same order.
+// If a few results come from many elements, the blocks along y handle a segment each and store their partial results in
+// `parts` [results, segments], which reduce_join combines, always in the same order.
 //
-// T: x's type. TY: y's. N: what elements are folded in. W: what folded stretches are put together in. FOLD: 0 sum,
-// 1 squares, 2 magnitudes, 3 product, 4 largest, 5 smallest, 6 exponentials less a shift. Integers wrap; NaN is larger
-// and smaller than everything. LINE: 1 where the elements of a result lie along one axis. Below 2^31 results and elements
-// a result.
+// T: x's type. TY: y's. N: the type in which elements are folded. W: the type in which partial results are combined.
+// FOLD: 0 sum, 1 squares, 2 magnitudes, 3 product, 4 largest, 5 smallest, 6 exponentials minus a shift. Integers wrap;
+// NaN wins as the largest and as the smallest. LINE: 1 if the elements of a result are along one axis. Below 2^31
+// results and elements per result.
 enum { FOLD_SUM, FOLD_SQUARES, FOLD_MAGNITUDES, FOLD_PRODUCT, FOLD_LARGEST, FOLD_SMALLEST, FOLD_EXPONENTIALS };
 enum { FINISH_NOTHING, FINISH_MEAN, FINISH_ROOT, FINISH_LOG, FINISH_LOG_SHIFTED };
 
 struct ReduceArgs {
   const T* x;
   TY* y;
-  W* parts;         // NULL where y is written at once
+  W* parts;         // NULL if y is written directly
   const N* shifts;  // the largest element of every result, for FOLD_EXPONENTIALS
   i64 x_kept[AXES], y_kept[AXES], x_gone[AXES];
-  i64 y_step;  // from one result of a pack to the next
-  i64 count;   // elements of a result
-  Axes kept;   // packs of results where COLUMNS
-  Axes gone;   // packs of elements where not
+  i64 y_step;  // stride between results of a pack
+  i64 count;   // elements per result
+  Axes kept;   // packs of results if COLUMNS
+  Axes gone;   // packs of elements if not
   u32 results, elems;  // of `kept` and `gone`
   u32 lanes;           // a power of two
-  u32 segment;         // elements of `gone` that a block takes
+  u32 segment;         // elements of `gone` per block
   u32 finish;
 };
 
@@ -49,7 +49,7 @@ template <> struct Bounds<u64> {
   DEV u64 highest() { return ~0ull; }
 };
 
-// A number without its fraction, at the type's bound if it lies beyond, and 0 for NaN.
+// A number without its fraction, clamped to the type's range; 0 for NaN.
 template <class V> DEV V whole(f64 v) {
   if (v != v) return 0;
   if (v <= (f64)Bounds<V>::lowest()) return Bounds<V>::lowest();
@@ -63,7 +63,7 @@ DEV f64 log_wide(f64 v) {
 #endif
 }
 
-// Where element i of a result lies. LINE: along one axis.
+// The offset of element i of a result. LINE: along one axis.
 #if !LINE
 #define ELEMENT_AT(i) offset_at(i, a.gone, a.x_gone)
 #elif COLUMNS || VEC == 1
@@ -71,8 +71,8 @@ DEV f64 log_wide(f64 v) {
 #else
 #define ELEMENT_AT(i) ((i) * VEC)
 #endif
-// Loads that wait at a time. Walks over several axes and comparisons cost scalar registers; packs of columns are half as wide
-// where elements are halves.
+// Loads in flight per thread. Walks over several axes and comparisons need scalar registers; packs of columns are half
+// as wide if elements are halves.
 enum { LOADS = !LINE || FOLD == 4 || FOLD == 5 ? 2 : COLUMNS && sizeof(T) == 2 ? 8 : 4 };
 
 template <class A, class B> struct Same { enum { yes = 0 }; };
@@ -140,7 +140,7 @@ DEV N shift_of(const ReduceArgs& a, u32 result) {
 }
 
 #if JOIN
-// 32 threads a result.
+// 32 threads per result.
 KERNEL(reduce_join, 256, ReduceArgs) {
   u32 lane = threadIdx.x % 32, blocks = (a.results + 7) / 8;
   for (u32 block = blockIdx.x; block < blocks; block += gridDim.x) {
@@ -154,8 +154,8 @@ KERNEL(reduce_join, 256, ReduceArgs) {
   }
 }
 #elif SPANS
-// Short rows that lie one behind the other, but not each at a multiple of a pack: a block loads as many as it has teams of
-// `lanes`, at most 32, into LDS, which are whole packs; then each team folds one.
+// Short contiguous rows that do not all start at a multiple of a pack: a block loads one row per team of `lanes`
+// threads, at most 32, into LDS, as whole packs; then each team folds one row.
 KERNEL(reduce_spans, 256, ReduceArgs) {
   DYN_SHARED(T, span);
   const u32 teams = 256 / a.lanes, team = threadIdx.x / a.lanes, lane = threadIdx.x % a.lanes;
@@ -165,9 +165,9 @@ KERNEL(reduce_spans, 256, ReduceArgs) {
     if (block != blockIdx.x) __syncthreads();
     load_span<4>(a.x + (u64)block * teams * a.elems, rows * a.elems, span);
     __syncthreads();
-    // Rows are short enough for one stretch.
+    // Rows are short enough to fold in one pass.
     N sum = first_value<N>();
-    // Halves by pairs, but for those that share one with the rows before and behind.
+    // Halves are processed in pairs, except those that share a pair with the neighbouring rows.
     enum { PAIR = sizeof(T) == 2 ? 2 : 1 };
     const u32 begin = team * a.elems, end = begin + a.elems;
     if (team < rows) {
@@ -186,8 +186,8 @@ KERNEL(reduce_spans, 256, ReduceArgs) {
   }
 }
 #elif RAGGED
-// Longer rows that lie one behind the other, but not each at a multiple of a pack: see ragged.h. `results` rows of `elems`
-// elements lie from x on; `lanes` are at most 32.
+// Longer contiguous rows that do not all start at a multiple of a pack: see ragged.h. There are `results` rows of
+// `elems` elements from x on; `lanes` is at most 32.
 KERNEL(reduce_ragged, 256, ReduceArgs) {
   enum { HELD = 2 };
   u32 teams = 256 / a.lanes, team = threadIdx.x / a.lanes, lane = threadIdx.x % a.lanes;
@@ -195,7 +195,7 @@ KERNEL(reduce_ragged, 256, ReduceArgs) {
   for (u32 block = blockIdx.x; block < blocks; block += gridDim.x) {
     const u32 result = block * teams + team;
     const RaggedRow row = ragged_row(result, a.results, a.elems);
-    // Rows are short enough for one stretch.
+    // Rows are short enough to fold in one pass.
     N sum = first_value<N>();
     for (u32 first = lane * VEC; first < row.end; first += HELD * a.lanes * VEC) {
       N values[HELD * VEC];
@@ -217,7 +217,7 @@ KERNEL(reduce, 256, ReduceArgs) {
   enum { RESULTS = 1 };
 #endif
   SHARED(W, lds, 256 * RESULTS);
-  u32 teams = 256 / a.lanes;  // of threads that make a result, or a pack of them
+  u32 teams = 256 / a.lanes;  // of threads that compute a result, or a pack of them
 #if COLUMNS
   u32 team = threadIdx.x % teams, lane = threadIdx.x / teams;
 #else

@@ -1,21 +1,22 @@
-// Interpolation along up to three axes: y[o] = sum of the elements around x's coordinate, each times its weight, or the
-// nearest one's value.
+// Interpolation along up to three axes: y[o] = the weighted sum of the elements around x's coordinate, or the value of
+// the nearest one.
 //
-// resize_table: for every output index of an axis, `taps` input indices and weights; an index of -1 says that the
-// coordinate lies outside and the extrapolation value is wanted. An output index o lies at
-// pre + (o + shift) * factor * factor2 / divisor + post, which is free of products that are added: no compiler fuses what
-// the host does not, so that rounding to the nearest element agrees.
+// resize_table: for every output index of an axis, `taps` input indices and weights; an index of -1 means that the
+// coordinate is outside and gets the extrapolation value. Output index o has the coordinate pre + (o + shift) * factor
+// * factor2 / divisor + post. This formula adds no products, so no compiler can fuse operations that the host does not,
+// and rounding to the nearest element agrees.
 //
-// resize: a thread makes one element of y, or VEC neighbours along an axis that is not resized. WEIGHTS: 0 where elements
-// are copied. T: the stored type; C: what is computed in. LOW, HIGH: bounds of integer types. Below 2^31 elements of y.
+// resize: each thread computes one element of y, or VEC adjacent ones along an axis that is not resized. WEIGHTS: 0 if
+// elements are copied. T: the stored type; C: the compute type. LOW, HIGH: bounds of integer types. Below 2^31 elements
+// of y.
 struct ResizeAxis {
   u32 input, output;
   u32 taps;
-  i32 first;   // of the taps, from the coordinate's integer part
-  u32 table;   // where its indices and weights begin
+  i32 first;   // first tap, relative to the coordinate's integer part
+  u32 table;   // start of its indices and weights
   u32 is_cropped;
   f32 pre, shift, factor, factor2, divisor, post;
-  f32 stretch;  // of distances
+  f32 stretch;  // stretches distances
 };
 struct ResizeArgs {
   const T* x;
@@ -23,9 +24,9 @@ struct ResizeArgs {
   i32* indices;
   f32* weights;
   i64 x_others[AXES], y_others[AXES];
-  i64 x_axes[4], y_axes[4];  // the three axes, then the one of neighbours
+  i64 x_axes[4], y_axes[4];  // the three axes, then the one of adjacent elements
   Axes others;
-  Axes order;  // others as one, three axes, neighbours in packs; behind one axis of extent 1
+  Axes order;  // the others merged, three axes, adjacent elements in packs; after one axis of extent 1
   u32 elems;   // of y, in packs
   ResizeAxis axes[3];
   u32 rounding;  // 0 half down, 1 half up, 2 down, 3 up
@@ -71,7 +72,7 @@ KERNEL(resize_table, 256, ResizeArgs) {
   }
 }
 #else
-// Integers are cut off, and stay within their bounds.
+// Integers are truncated and clamped to their range.
 DEV T stored(C value) {
 #ifdef LOW
   if (value != value) return put<T>(0);

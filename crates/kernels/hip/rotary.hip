@@ -1,9 +1,9 @@
-// Rotary position embeddings of x [batch, rows, heads, size]: of each head, `half` pairs turn by the angles of the token's
-// position, and the rest is copied. Sums are f32.
+// Rotary position embeddings of x [batch, rows, heads, size]: in each head, `half` pairs are rotated by the angles of
+// the token's position, and the rest is copied. Sums are f32.
 //
-// T: the stored type. I: i32 or i64. V: pairs of a thread, or elements that it copies: of heads, cosines and sines whose
-// elements are neighbours and multiples of it, else 1. BEHIND: positions follow from lengths [batch], else they are given
-// as [batch, rows]. INTERLEAVED: pairs are neighbours, else `half` apart. Fewer than 2^31 units.
+// T: the stored type. I: i32 or i64. V: pairs per thread, or elements that it copies, if the elements of heads, cosines
+// and sines are contiguous and a multiple of it; else 1. BEHIND: positions follow from lengths [batch], else they are
+// given as [batch, rows]. INTERLEAVED: pairs are adjacent, else `half` apart. Fewer than 2^31 units.
 struct RotaryArgs {
   const T* x;
   const T* cosines;

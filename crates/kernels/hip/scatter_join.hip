@@ -1,10 +1,11 @@
-// Updates that join what is there: y[place] = y[place] + updates[..], or times, or the larger or smaller, one after the
-// other. Places of different columns are different, so columns run side by side; the steps of a column follow one another,
-// each rounded to T. scatter_columns gives a column to a thread. scatter_steps gives it to a block, which takes 256 steps at
-// a time: of those that lead to one place, the first one's thread does them all.
+// Updates that are combined with existing values: y[place] = y[place] + updates[..], or the product, the larger or the
+// smaller, one after the other. Places of different columns are different, so columns run in parallel; the steps of a
+// column run in order, each rounded to T. scatter_columns assigns a column to a thread. scatter_steps assigns it to a
+// block, which processes 256 steps at a time: if several of them update the same place, the thread of the first one
+// does all of them.
 //
-// T: the stored type, no bool. I: i32 or i64. KIND: 0 sum, 1 product, 2 the larger, 3 the smaller. Fewer than 2^31 columns
-// and steps.
+// T: the stored type, except bool. I: i32 or i64. KIND: 0 sum, 1 product, 2 the larger, 3 the smaller. Fewer than 2^31
+// columns and steps.
 struct ScatterJoinArgs {
   T* y;
   const I* indices;
@@ -75,7 +76,7 @@ KERNEL(scatter_steps, 256, ScatterJoinArgs) {
           if (is_there[other] && places[other] == place) value = join(value, values[other]);
         a.y[place] = put<T>(value);
       }
-      // Also orders what is written here before what is read there in the next round.
+      // Also orders these writes before the reads of the next round.
       __syncthreads();
     }
   }

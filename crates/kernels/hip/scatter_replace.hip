@@ -1,9 +1,9 @@
-// Updates that replace: y[place of tuple t, element e of its slice] = updates[t, e]. Of tuples that lead to one place, the
-// last counts: `marks` has a word for every place, in which scatter_mark leaves 1 + the largest number of a tuple that
-// leads there, and scatter_write writes the slices of those tuples.
+// Updates that replace: y[place of tuple t, element e of its slice] = updates[t, e]. If several tuples refer to one
+// place, the last one wins: `marks` has a word for every place, in which scatter_mark stores 1 + the largest number of
+// a tuple that refers to it, and scatter_write writes the slices of those tuples.
 //
-// T: any type as wide as an element. I: i32 or i64. V: neighbours of a slice that are moved as one. Fewer than 2^31 tuples,
-// packs and places.
+// T: any type of the same width as an element. I: i32 or i64. V: adjacent elements of a slice that are moved at once.
+// Fewer than 2^31 tuples, packs and places.
 struct ScatterReplaceArgs {
   T* y;
   const I* indices;
@@ -24,7 +24,7 @@ struct ScatterReplaceArgs {
   i64 place_along[DEPTH];
 };
 
-// Where a tuple leads in `y` and among the places.
+// The offsets of a tuple's slice in `y` and among the places.
 DEV bool find_place(const ScatterReplaceArgs& a, const I* tuple, i64& y, i64& place) {
 #pragma unroll 1
   for (u32 k = 0; k < a.depth; k++) {

@@ -1,14 +1,14 @@
-// Softmax or its logarithm along the last axis: y[r, c] = exp(x[r, c] - m) / s, with m the row's largest and s the sum of
-// exp(x - m); the logarithm is x - m - log s. A team of threads makes a row.
+// Softmax or its logarithm along the last axis: y[r, c] = exp(x[r, c] - m) / s, where m is the row's largest element
+// and s the sum of exp(x - m); the logarithm is x - m - log s. A team of threads handles a row.
 //
-// HELD: packs of a row that a thread holds in registers, which reads x once; or 0: rows of any length, x is read twice,
-// the second time from cache. VEC: columns of a pack; they lie side by side. T, TY: the stored types. LOG: 1 for the
-// logarithm. FAST: 1 if x and y are halves. Below 2^31 rows and columns; strides are in elements.
+// HELD: packs of a row that a thread holds in registers, so that x is read once; or 0: rows of any length, and x is
+// read twice, the second time from cache. VEC: columns per pack; they are contiguous. T, TY: the stored types. LOG: 1
+// for the logarithm. FAST: 1 if x and y are halves. Below 2^31 rows and columns; strides are in elements.
 struct SoftmaxArgs {
   const T* x;
   TY* y;
   i64 x_rows[AXES], y_rows[AXES];
-  i64 x_step, y_step;  // from pack to pack, where VEC is 1; packs lie side by side
+  i64 x_step, y_step;  // stride between packs if VEC is 1; otherwise packs are contiguous
   Axes rows;
   u32 row_count;
   u32 packs;  // of a row
@@ -16,25 +16,26 @@ struct SoftmaxArgs {
   u32 columns;  // elements of a row
 };
 
-// Where a pack lies.
+// The offset of a pack.
 #if VEC > 1
 #define PACK_AT(at, step) ((at) * VEC)
 #else
 #define PACK_AT(at, step) ((i64)(at) * (step))
 #endif
 
-// exp(v), of what becomes a half: the device's own power of two is exact enough for it, and costs a few instructions less.
+// exp(v). For results in half precision, the device's own power of two is accurate enough, and takes a few instructions
+// less.
 template <class C> DEV C power_of(C v) { return exp_of(v); }
 #if FAST
 DEV f32 power_of(f32 v) { return exp2_near(v * 1.44269504f); }
 #endif
 
-// A shift of infinity would make everything NaN where only some is.
+// A shift of minus infinity would turn the whole row into NaN.
 template <class C> DEV C shift_of(C largest) { return largest == -INFINITY_OF(C) ? 0 : largest; }
 
 #if RAGGED
-// Rows that lie one behind the other in x and y, but not each at a multiple of a pack: see ragged.h. HELD is not 0. LANES: the
-// threads of a team, as a constant: quotients by it cost as much as the elements of a pack.
+// Rows that are contiguous in x and y but do not all start at a multiple of a pack: see ragged.h. HELD is not 0. LANES:
+// the threads of a team, as a constant, because dividing by a variable would cost as much as the elements of a pack.
 KERNEL(softmax_ragged, 256, SoftmaxArgs) {
   typedef COMPUTE(T) C;
   SHARED(C, lds, 256);
@@ -69,8 +70,8 @@ KERNEL(softmax_ragged, 256, SoftmaxArgs) {
 typedef Pack<T, VEC> P;
 
 #if HELD
-// A thread's packs of a row. AHEAD: they are loaded while the row before is worked on, as teams that wait for one another
-// load nothing.
+// A thread's packs of a row. AHEAD: they are loaded while the previous row is processed, because teams that wait at
+// barriers issue no loads.
 DEV void load_row(const SoftmaxArgs& a, u32 row, u32 lane, P (&held)[HELD]) {
   if (row >= a.row_count) return;
   const T* x = a.x + offset_at(row, a.rows, a.x_rows);
@@ -140,7 +141,7 @@ KERNEL(softmax, 256, SoftmaxArgs) {
       C larger = top;
 #pragma unroll
       for (int v = 0; v < VEC; v++) larger = Largest::of(larger, (C)get(pack.at[v]));
-      // What was summed so far was shifted by less.
+      // The sum so far used a smaller shift.
       if (larger != top) sum *= power_of(top - larger), top = larger;
       C shift = shift_of(top);
 #pragma unroll

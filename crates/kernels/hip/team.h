@@ -1,5 +1,6 @@
-// Teams: `lanes` threads that make one result together, a power of two; the 256 threads of a block are teams of equal
-// size. Threads of a team are neighbours, or, where TURNED, threads of the same lane are: then lanes are at most 32.
+// Teams: `lanes` threads, a power of two, that compute one result together. The 256 threads of a block form teams of
+// equal size. The threads of a team are adjacent, or, if TURNED, threads of the same lane are: then there are at most
+// 32 lanes.
 #if TURNED
 #define TEAM(lanes) (threadIdx.x % (256 / (lanes)))
 #define LANE(lanes) (threadIdx.x / (256 / (lanes)))
@@ -14,8 +15,9 @@ struct Largest {
   DEV f32 of(f32 a, f32 b) { return fmaxf(a, b); }
 };
 
-// All values of a team as one, which every thread gets. All threads of the block call it; `lds` holds 256 elements. Calls
-// use the halves of it in turns, so that a barrier in front of the writes is not needed: `turn` says which.
+// Combines the values of a team into one, which every thread gets. All threads of the block call it; `lds` holds 256
+// elements. Calls alternate between its halves, so that no barrier is needed before the writes; `turn` says which half
+// is next.
 template <class Op, class V> DEV V team_all(V v, u32 lanes, V* lds, u32& turn) {
 #if TURNED
   if (lanes > 1) {

@@ -1,25 +1,26 @@
 // Attention of many rows with matrix instructions, as both families of attention do it: a block of WAVES waves has
-// BLOCK_ROWS rows, and walks over the keys, KEYS at a time. A wave has 16 * QUERIES rows; what it has summed up is scaled down
-// whenever a larger score turns up. Weights stay in their lanes between the two products (see mma.h).
+// BLOCK_ROWS rows, and walks over the keys, KEYS at a time. A wave has 16 * QUERIES rows; its sums are scaled down
+// whenever a larger score appears. Weights stay in their lanes between the two products (see mma.h).
 //
-// SPLIT: 2 if two waves have their rows together, because one has no room for them: each has half of a query's elements, and of
-// a value's. What each one's products with a key add up to, both add up.
+// SPLIT: 2 if two waves share their rows, because one does not have enough registers: each has half of the elements of
+// a query and of a value. Both add up the two partial products with a key.
 //
-// SIZE, WIDTH: of a query and of a value, rounded up to multiples of 16, and of 32 where either is above 128. PLAIN: 1 if
-// scores are products times a factor above 0. Keys lie in LDS as they are, values so that they can be the second factor of a
-// chain. While products with the keys are made, values are on their way, and while these are multiplied, the next keys are: in
-// registers, or on the twin by the copies it has for that.
+// SIZE, WIDTH: of a query and of a value, rounded up to multiples of 16, or of 32 if either is above 128. PLAIN: 1 if
+// scores are products times a factor above 0. Keys are stored in LDS unchanged, values so that they can be the second
+// factor of a chain. While products with the keys are computed, values are loaded, and while values are multiplied, the
+// next keys are loaded: into registers, or on the twin by asynchronous copies.
 //
-// AHEAD: 1 if scores are made before the values of the keys before are added, so that matrix instructions have these to do while
-// scores become weights. Keys and values have two places each then, and waves meet once for KEYS keys instead of twice.
+// AHEAD: 1 if scores are computed before the values of the previous keys are added, so that matrix instructions work on
+// these while scores become weights. Keys and values then have two buffers each, and waves synchronise once for KEYS
+// keys instead of twice.
 #define QUERIES (BLOCK_ROWS * SPLIT / 16 / WAVES)
 #define K_PITCH (SIZE + 8)
 #define V_PITCH ((CHAIN_TURNS ? WIDTH : KEYS) + 8)
-// Elements that a wave has of its rows.
+// Elements of its rows that a wave has.
 #define OWN_SIZE (SIZE / SPLIT)
 #define OWN_WIDTH (WIDTH / SPLIT)
-// Chunks of eight elements. Sums go through the keys' place if both waves need them, and queries through the values', 16 of
-// each wave at a time, of long ones half. The twin reads queries where they lie.
+// In chunks of eight elements. Sums pass through the buffer of the keys if both waves need them, and queries through
+// that of the values, 16 of each wave at a time, or half of long ones. The twin reads queries directly from memory.
 #define SUM_CHUNKS (SPLIT > 1 ? BLOCK_ROWS * SPLIT * KEYS / 4 : 0)
 #define PLACES (AHEAD ? 2 : 1)
 #define KEY_CHUNKS (PLACES * KEYS * K_PITCH / 8 > SUM_CHUNKS ? PLACES * KEYS * K_PITCH / 8 : SUM_CHUNKS)
@@ -30,28 +31,28 @@
 #define QUERY_CHUNKS (MATRIX == 4 ? 0 : QUERY_ROWS * PART_PITCH / 8)
 #define VALUE_CHUNKS (PLACES * (CHAIN_TURNS ? KEYS : WIDTH) * V_PITCH / 8)
 #define VALUE_PLACE (VALUE_CHUNKS > QUERY_CHUNKS ? VALUE_CHUNKS : QUERY_CHUNKS)
-// Nothing is moved across it: WMMA's fragments leave no room for what would be read too early.
+// Nothing is moved across it: WMMA's fragments leave no registers for early loads.
 #if (MATRIX == 2 || MATRIX == 3) && !defined(GPU_SIM)
 #define TILE_FENCE() __builtin_amdgcn_sched_barrier(0)
 #else
 #define TILE_FENCE()
 #endif
 
-// A wave's rows: their largest scores, sums of weights and of weighted values, by a chain's rows and columns.
+// A wave's rows: their largest scores, and sums of weights and of weighted values, by a chain's rows and columns.
 struct Attended {
   f32 top[QUERIES][CHAIN_ROWS], sum[QUERIES][CHAIN_ROWS];
   Sums result[QUERIES][OWN_WIDTH / 16];
 };
-// Which rows a wave has, and which part of their elements.
+// The rows of a wave, and which part of their elements it has.
 DEV u32 team_of() { return threadIdx.x / WAVE / SPLIT; }
 DEV u32 part_of() { return threadIdx.x / WAVE % SPLIT; }
-// A lane's row r of fragment f, as the block's rows count.
+// A lane's row r of fragment f, as a row of the block.
 DEV u32 row_of(int f, int r) { return (team_of() * QUERIES + f) * 16 + chain_row(threadIdx.x % WAVE, r); }
 
-// Keys from `start` to `end`; of these from inner_start to inner_end all rows of the block see all.
+// Keys from `start` to `end`; all rows of the block see all keys from inner_start to inner_end.
 struct Seen { u32 start, end, inner_start, inner_end; };
 
-// Adds up what two waves have of the same scores. All have read the keys before.
+// Adds up the two waves' parts of the same scores. All waves have already read the keys.
 DEV void join(Sums (&scores)[QUERIES][KEYS / 16], u16* keys) {
   typedef Pack<f32, 4> Four;
   constexpr int EACH = MMA_SUMS / 4, FRAGMENTS = QUERIES * KEYS / 16;
@@ -78,7 +79,8 @@ typedef Sums Scores[QUERIES][KEYS / 16];
 typedef Fragment Weights[QUERIES][KEYS / 16];
 
 #if MATRIX == 4
-// A wave's queries right into its fragments: no lane waits for another, and memory is waited for once.
+// Reads a wave's queries directly into its fragments: lanes do not wait for each other, and there is one wait for
+// memory.
 template <class Query> DEV void read_queries(Queries& queries, u16*, Query query_of) {
 #pragma unroll
   for (int f = 0; f < QUERIES; f++)
@@ -91,18 +93,18 @@ template <class Query> DEV void read_queries(Queries& queries, u16*, Query query
         COPY_BYTES(queries[f][n / 2].at + n % 2 * 4 + r * 2, two.at, 4);
       }
     }
-  // What was put into LDS before is seen behind it, even where there is no key.
+  // Makes earlier writes to LDS visible, even if there is no key.
   __syncthreads();
 }
 #else
-// A wave's queries by way of the values' place.
+// Reads a wave's queries through the buffer of the values.
 template <class Query> DEV void read_queries(Queries& queries, u16* place, Query query_of) {
   const u32 lane = threadIdx.x % WAVE, part = part_of();
 #pragma unroll
   for (int f = 0; f < QUERIES; f++)
 #pragma unroll
     for (int p = 0; p < QUERY_PARTS; p++) {
-      // All are read before the first is put.
+      // All loads are issued before the first store.
       constexpr int CHUNKS = PART_SIZE / 8, TASKS = QUERY_ROWS * CHUNKS, EACH = (TASKS + THREADS - 1) / THREADS;
       Eight held[EACH];
 #pragma unroll
@@ -127,7 +129,8 @@ template <class Query> DEV void read_queries(Queries& queries, u16* place, Query
 }
 #endif
 
-// The scores, zeros before, of the keys from `base` on, which lie in LDS. Those of inner keys stay products if they are plain.
+// Adds the scores of the keys from `base` on, which are in LDS, to zeros. Scores of inner keys stay products if they
+// are plain.
 template <class Score>
 DEV void score_keys(Scores& scores, const Queries& queries, u16* keys, u32 base, const Seen& seen, Score score) {
   const u32 lane = threadIdx.x % WAVE;
@@ -157,11 +160,11 @@ DEV void score_keys(Scores& scores, const Queries& queries, u16* keys, u32 base,
         }
 }
 
-// What a row's weights are relative to, and what its sums so far count for.
+// The shift of a row's weights, and the factor for its sums so far.
 struct Step { f32 shift, before; };
-// Row r of fragment f with the scores of further keys.
+// Updates row r of fragment f with the scores of more keys.
 DEV Step step_of(Attended& s, const Scores& scores, int f, int r, f32 unit) {
-  // Two, so that fewer wait for one another.
+  // Two, to shorten the chain of dependent operations.
   f32 tops[2] = {s.top[f][r], s.top[f][r]};
 #pragma unroll
   for (int j = 0; j < KEYS / 16; j++)
@@ -173,9 +176,9 @@ DEV Step step_of(Attended& s, const Scores& scores, int f, int r, f32 unit) {
   s.sum[f][r] *= step.before;
   return step;
 }
-// Scores of 16 keys become weights, which are summed over the lanes of the row at the end.
+// Turns the scores of 16 keys into weights, which are summed over the lanes of the row at the end.
 DEV void weigh(Attended& s, Scores& scores, const Step& step, int f, int r, int j, f32 unit) {
-  // The twin's are two, so that fewer wait for one another; the others' registers are full.
+  // Two on the twin, to shorten the chain of dependent operations; on the others there are no free registers.
   constexpr int RUN = MATRIX == 4 ? CHAIN_COLUMNS / 2 : CHAIN_COLUMNS;
   f32 sums[2] = {};
 #pragma unroll
@@ -205,7 +208,7 @@ DEV void add_values(Attended& s, const Weights& weights, const u16* values, int 
   }
 }
 
-// Scores become weights, 16 keys at a time, each behind `beside(j)`: what else there is to do meanwhile.
+// Turns scores into weights, 16 keys at a time, and calls `beside(j)` before each: other work to overlap with.
 template <class Beside> DEV void weigh_all(Attended& s, Scores& scores, Weights& weights, f32 unit, Beside beside) {
   Step steps[QUERIES][CHAIN_ROWS];
 #pragma unroll
@@ -230,9 +233,9 @@ template <class Beside> DEV void weigh_all(Attended& s, Scores& scores, Weights&
     for (int j = 0; j < KEYS / 16; j++) weights[f][j] = chain<T>(scores[f][j], threadIdx.x % WAVE);
 }
 
-// A block's rows over the keys that they see. `query_of(row)` gives one of the block's rows as Rows, and
-// `score(product, row, key)` a score; of inner keys it is the product if scores are plain. Powers of two of scores times `unit`
-// are weights.
+// Processes a block's rows over the keys that they see. `query_of(row)` returns one of the block's rows as Rows, and
+// `score(product, row, key)` a score; for inner keys it is the product if scores are plain. Weights are powers of two
+// of scores times `unit`.
 template <class Query, bool K_EIGHTS, bool V_EIGHTS, class Score>
 DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<K_EIGHTS>& k, const Rows<V_EIGHTS>& v,
                 const Seen& seen, f32 unit, Score score) {
@@ -263,7 +266,7 @@ DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<
       score_keys(scores, queries, keys, seen.start, seen, score);
       Weights weights;
       weigh_all(s, scores, weights, unit, nothing);
-      // Where the values of these weights lie; the keys behind them are in the other place.
+      // The buffer with the values of these weights; the next keys are in the other buffer.
       u32 place = 0, base = seen.start + KEYS;
 #pragma unroll 1
       for (; base < seen.end; base += KEYS, place ^= 1) {
@@ -307,7 +310,7 @@ DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<
     for (int r = 0; r < CHAIN_ROWS; r++) s.sum[f][r] = chain_sum(s.sum[f][r]);
 }
 
-// Writes the results of a wave's row, which is row r of fragment f, times `factor`. EIGHTS: rows are aligned to eight elements.
+// Writes the result of row r of fragment f, times `factor`. EIGHTS: rows are aligned to eight elements.
 template <bool EIGHTS, class To> DEV void put_row(const Attended& s, int f, int r, To* to, i64 step, u32 width, f32 factor) {
   const u32 lane = threadIdx.x % WAVE;
 #pragma unroll

@@ -1,27 +1,29 @@
-// The k largest or smallest elements along the last axis with their places, best first; of equals the one that comes
-// first. NaN is above all numbers. Elements become integers K of the same order, the best the smallest.
+// The k largest or smallest elements along the last axis with their positions, best first; of equal elements, the first
+// one comes first. NaN is above all numbers. Elements are converted to integers K of the same order, the best being the
+// smallest.
 //
-// top_k_sort: rows are cut into runs of `chunk` elements, a power of two; a block sorts as many runs as it has room for
-// (bitonically, in LDS) and keeps the best `keep` of each. top_k_merge: pairs of neighbouring runs become one, each element
-// finding its place by counting those of the other run before it. The launch that leaves one run a row writes the results.
+// top_k_sort: rows are split into runs of `chunk` elements, a power of two; a block sorts as many runs as fit (bitonic
+// sort in LDS) and keeps the best `keep` of each. top_k_merge: merges pairs of adjacent runs; each element finds its
+// position by counting the elements of the other run before it. The launch that leaves one run per row writes the
+// results.
 //
-// T: the stored type. N: the number it is. K: u32 or u64. Below 2^31 rows and columns; strides are in elements.
+// T: the stored type. N: its number type. K: u32 or u64. Below 2^31 rows and columns; strides are in elements.
 struct TopKArgs {
   const T* x;
   T* y;
   i64* index;  // or NULL
   const K* from_keys;
   const u32* from_places;
-  K* to_keys;  // NULL where the results are written
+  K* to_keys;  // NULL if the results are written
   u32* to_places;
   i64 x_rows[AXES], y_rows[AXES], index_rows[AXES];
   i64 x_step, y_step, index_step;
   Axes rows;
   u32 columns;
   u32 items;  // rows times runs
-  u32 runs;   // of a row, on the way in
-  u32 chunk;  // elements of a run on the way in: of x, or of what was kept
-  u32 keep;   // elements of a run on the way out
+  u32 runs;   // input runs per row
+  u32 chunk;  // elements per input run: of x, or those that were kept
+  u32 keep;   // elements per output run
   u32 slots;  // runs that a block sorts
   u32 largest;
 };
@@ -29,7 +31,7 @@ struct TopKArgs {
 
 DEV u32 rank_of(f32 v) {
   if (v != v) return ~0u;
-  u32 bits = f32_bits(v + 0.0f);  // one zero of both
+  u32 bits = f32_bits(v + 0.0f);  // makes both zeros equal
   return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 #if DOUBLE
@@ -111,7 +113,7 @@ KERNEL(top_k_merge, 256, TopKArgs) {
     u32 place = a.from_places[number];
     u32 low = 0, high = other < a.runs ? a.chunk : 0;
     u64 others = ((u64)row * a.runs + other) * a.chunk;
-    // Of equals, those of the first run come first: only what stands for nothing is equal.
+    // Of equal elements, those of the first run come first: only padding is equal.
     while (low < high) {
       u32 middle = (low + high) / 2;
       K found = a.from_keys[others + middle];
@@ -126,7 +128,7 @@ KERNEL(top_k_merge, 256, TopKArgs) {
       u64 out = ((u64)row * ((a.runs + 1) / 2) + run / 2) * a.keep + to;
       a.to_keys[out] = key;
       a.to_places[out] = place;
-      // A run without another is filled up.
+      // A run without a partner is padded.
       if (other >= a.runs && to + a.chunk < a.keep) {
         a.to_keys[out + a.chunk] = ~(K)0;
         a.to_places[out + a.chunk] = NOWHERE;

@@ -1,15 +1,16 @@
-// Rotation of heads by the angles of a position: of each, `half` pairs turn, and the rest stays. Sums are f32.
+// Rotates heads by the angles of a position: `half` pairs of each head are rotated, and the rest is unchanged. Sums are
+// f32.
 //
-// T: the stored type. BEHIND: positions follow from lengths, else they are given. INTERLEAVED: pairs are neighbours, else `half`
-// apart.
+// T: the stored type. BEHIND: positions follow from lengths, else they are given. INTERLEAVED: pairs are adjacent, else
+// `half` apart.
 
-// The row of angles of a token, of which `number` is the position or the length of its cache; below 0 if there is none.
+// The row of angles for a token; `number` is its position or the length of its cache. Negative if there is none.
 DEV i64 position_from(i64 number, i64 shift, u32 row, i64 count) {
   i64 position = BEHIND ? (i64)filled_before(number, shift) + row : number;
   return position >= 0 && position < count ? position : -1;
 }
 
-// Of one position.
+// The angles of one position.
 struct Angles {
   const T* cosines;
   const T* sines;
@@ -17,8 +18,8 @@ struct Angles {
   u32 half;
 };
 
-// N elements of a head from `at` on as they are when it has turned. Each is the sum of its own share and its partner's, which
-// other threads read too.
+// N rotated elements of a head, from `at` on. Each is the sum of its own part and its partner's, which other threads
+// read too.
 template <int N> DEV Pack<T, N> turned_pack(const T* head, i64 step, u32 at, const Angles& angles) {
   Pack<T, N> x = *(const Pack<T, N>*)(head + (i64)at * step);
   if (at >= 2 * angles.half) return x;

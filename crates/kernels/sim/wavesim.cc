@@ -1,9 +1,9 @@
-// The wave simulator: runs a kernel's threads on the CPU, one block after the other, one fiber a thread.
+// The wave simulator: runs a kernel's threads on the CPU, one block after the other, with one fiber per thread.
 //
-// A fiber runs until it ends, waits at a barrier, or waits in an exchange with its wave. The order of fibers is forward,
-// backward or shuffled, so that code which relies on one shows. LDS is poisoned before each block, ends in front of an
-// inaccessible page, and is limited to what every target has. What the simulator can't show: time, memory order between
-// blocks, registers.
+// A fiber runs until it ends, waits at a barrier, or waits in an exchange with its wave. Fibers run in forward,
+// backward or shuffled order, to expose code that relies on one of them. LDS is poisoned before each block, ends right
+// before an inaccessible page, and is limited to the size that every target has. The simulator cannot show times,
+// memory order between blocks, or register usage.
 #include "wavesim.h"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ namespace {
 
 constexpr size_t STACK_BYTES = 128 * 1024;
 constexpr size_t LDS_LIMIT = 48 * 1024;
-// Of launches that ask for more, for a target that has it.
+// For launches that request more, for a target that has it.
 constexpr size_t LDS_MOST = 227 * 1024;
 constexpr size_t LDS_ROOM = 256 * 1024;
 constexpr unsigned char POISON = 0xCB;
@@ -85,7 +85,7 @@ int order = 0;
   std::abort();
 }
 
-// Memory that ends where an inaccessible page begins.
+// Memory that ends right before an inaccessible page.
 unsigned char* guarded(size_t bytes) {
   constexpr size_t PAGE = 4096;
   void* base = mmap(nullptr, bytes + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -111,16 +111,16 @@ void resume(unsigned fiber) {
   wavesim_switch(&scheduler, fibers[fiber].stack_pointer);
 }
 
-// A permutation of 0..count: the order in which fibers of a wave, and waves, take their turn.
+// A permutation of 0..count: the order in which the fibers of a wave, and waves, run.
 unsigned turn(unsigned at, unsigned count) {
   if (order == 0) return at;
   if (order == 1) return count - 1 - at;
-  // Any odd step visits all of a power of two; other counts are walked from a shifted start.
+  // An odd step visits every element of a power of two; other counts start at an offset.
   unsigned step = (count & (count - 1)) == 0 ? 2u * order + 1 : 1;
   return (at * step + order) % count;
 }
 
-// Lets the threads of a wave run until all are done or at a barrier.
+// Runs the threads of a wave until all are done or at a barrier.
 void drain_wave(unsigned first, unsigned end) {
   for (;;) {
     for (unsigned at = 0; at < end - first; at++) {
@@ -144,7 +144,7 @@ void run_block(unsigned threads, unsigned lds_bytes) {
   shared_arrays.clear();
   shared_bytes = lds_bytes;
   for (unsigned at = 0; at < threads; at++) {
-    // As after a switch: six saved registers and the return address. The stack is aligned as at a function's entry.
+    // The state after a switch: six saved registers and the return address. The stack is aligned as at function entry.
     auto top = ((uintptr_t)fibers[at].stack.data() + STACK_BYTES) & ~(uintptr_t)15;
     auto* words = (uint64_t*)top - 8;
     std::fill(words, words + 8, 0);
@@ -207,7 +207,7 @@ void wavesim_exchange(void* value, unsigned long bytes, int source_lane) {
   unsigned source = first + (unsigned)source_lane;
   if (source_lane < 0 || source_lane >= wavesim_wave) fail("a shuffle from outside the wave");
   std::memcpy(value, fibers[source].slot, bytes);
-  // Nobody writes a slot again before everybody has read.
+  // No slot is written again before all lanes have read it.
   wait_as(State::Exchange);
 }
 

@@ -1,7 +1,7 @@
-// The wave simulator, as kernel texts see it: see wavesim.cc. No includes, so that a kernel compiles in an instant.
+// The wave simulator as kernel sources see it: see wavesim.cc. No includes, so that kernels compile quickly.
 #pragma once
 
-// How the host driver launches a kernel: it calls the entry point with this.
+// The structure with which the host driver calls a kernel's entry point.
 struct HostLaunch {
   unsigned grid[3], block[3];
   unsigned lds_bytes;
@@ -27,7 +27,7 @@ void wavesim_run(const char* name, const HostLaunch* launch, void (*thread)(cons
 #define WARP wavesim_wave
 #define __align__(n) __attribute__((aligned(n)))
 #define __syncthreads() wavesim_barrier()
-// A macro's name is the array's; the key tells one array of a kernel from another.
+// The macro's name is the array's; the key distinguishes the arrays of a kernel.
 #define SHARED(T, name, count)                                                                                         \
   static const char name##_key = 0;                                                                                    \
   T* const name = (T*)wavesim_shared(&name##_key, sizeof(T) * (count))

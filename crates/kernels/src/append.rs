@@ -10,11 +10,11 @@ use crate::{Arch, Args, Kernel, Launch, Launches};
 const TEXT: &str = concat!(include_str!("../hip/lengths.h"), include_str!("../hip/append.hip"));
 const TURNING: &str =
     concat!(include_str!("../hip/lengths.h"), include_str!("../hip/turn.h"), include_str!("../hip/append.hip"));
-const THREADS: usize = 256;
+pub(crate) const THREADS: usize = 256;
 /// Blocks per compute unit that keep its memory busy.
-const BLOCKS: usize = 4;
+pub(crate) const BLOCKS: usize = 4;
 /// The maximum grid size along y.
-const MAX_HEADS: usize = 65_535;
+pub(crate) const MAX_HEADS: usize = 65_535;
 
 pub(crate) fn work(append: &Append, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let ([lengths, keys, values, past @ ..], [present_keys, present_values, ..]) =
@@ -23,14 +23,14 @@ pub(crate) fn work(append: &Append, step: &Step, arch: &Arch) -> Result<Launches
         return Err(Declined::new("append without keys and values"));
     };
     let (&[batches, heads, rows, _], &[_, _, total, _]) = (&keys.shape[..], &present_keys.shape[..]) else {
-        return Err(Declined::new("append over other axes"));
+        return Err(Declined::new("append with operands of the wrong rank"));
     };
     let past = if append.past { &past[..2] } else { &[] };
     let turn = append.rotary.as_ref().map(|rotary| Turn::new(rotary, append, step)).transpose()?;
     let (fresh, out) = ([keys, values], [present_keys, present_values]);
     let moved: Vec<&View> = fresh.into_iter().chain(past).chain(out).collect();
     if moved.iter().any(|view| view.dtype != keys.dtype) || !out.iter().all(|view| view.is_dense()) {
-        return Err(Declined::new("append of several types, or to outputs with gaps"));
+        return Err(Declined::new("append with mixed types, or with outputs that are not contiguous"));
     }
     let sizes = out.map(|view| view.shape[3]);
     if batches * heads >= 1 << 31 || total * sizes[0].max(sizes[1]) >= 1 << 31 {

@@ -13,7 +13,7 @@ const OUT: usize = 3;
 
 pub(crate) fn work(both: &AppendAttention, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     let Some([update, attention]) = both.parts(step) else {
-        return Err(Declined::new("an update of a cache and attention with other operands"));
+        return Err(Declined::new("a cache update and attention whose operands do not match"));
     };
     one_launch(both, step, &update, &attention, arch).or_else(|_| two_launches(both, &update, &attention, arch))
 }
@@ -27,10 +27,12 @@ fn one_launch(
     arch: &Arch,
 ) -> Result<Launches, Declined> {
     let Append { rotary: Some(rotary), past: true, .. } = &both.append else {
-        return Err(Declined::new("an update without a rotation or a past"));
+        return Err(Declined::new("a cache update without a rotation or a past"));
     };
     let turn = Turn::new(rotary, &both.append, update)?;
-    let [_, keys, values, past @ ..] = &update.inputs[..] else { return Err(Declined::new("no keys and values")) };
+    let [_, keys, values, past @ ..] = &update.inputs[..] else {
+        return Err(Declined::new("a cache update without keys and values"));
+    };
     let (past, out) = (&past[..2], &step.outputs[..2]);
     let views = [keys, values, turn.queries, turn.cosines, turn.sines].into_iter().chain(past).chain(out);
     let views: Vec<&View> = views.collect();

@@ -1,6 +1,8 @@
 //! The capabilities of targets, as a table, and what a device reports about itself.
 use hip::DeviceInfo;
 
+use crate::{Level, Target};
+
 /// Matrix instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Matrix {
@@ -44,6 +46,9 @@ pub struct Arch {
     pub lds_bytes: u32,
     /// Compute units, to size grids.
     pub compute_units: u32,
+    /// If a vendor's library runs long attention faster than our own kernels: the number that the counts of queries and
+    /// keys must be a multiple of. The library builds code for each length, which takes cuDNN a second.
+    pub library_attention: Option<usize>,
 }
 
 /// The properties of a target or a family, by name prefix; the longest matching prefix wins.
@@ -53,16 +58,19 @@ struct Row {
     matrix: Matrix,
     dot4: Dot4,
     lds_bytes: u32,
+    matrix_bf16: bool,
+    library_attention: Option<usize>,
 }
 
 const fn row(name: &'static str, wave: u32, matrix: Matrix, dot4: Dot4) -> Row {
-    Row { name, wave, matrix, dot4, lds_bytes: LDS_BYTES }
+    let matrix_bf16 = !matches!(matrix, Matrix::None);
+    Row { name, wave, matrix, dot4, lds_bytes: LDS_BYTES, matrix_bf16, library_attention: None }
 }
 
 const TABLE: [Row; 16] = [
     row("gfx9", 64, Matrix::None, Dot4::None),
     row("gfx906", 64, Matrix::None, Dot4::Same),
-    row("gfx908", 64, Matrix::Mfma, Dot4::Same),
+    Row { matrix_bf16: false, ..row("gfx908", 64, Matrix::Mfma, Dot4::Same) },
     row("gfx90a", 64, Matrix::Mfma, Dot4::Same),
     row("gfx942", 64, Matrix::Mfma, Dot4::Same),
     row("gfx950", 64, Matrix::Mfma, Dot4::Same),
@@ -75,8 +83,13 @@ const TABLE: [Row; 16] = [
     // Its matrix instructions differ from gfx120x's.
     row("gfx125", 32, Matrix::None, Dot4::None),
     row("sm_", 32, Matrix::Mma, Dot4::Mixed),
-    // More than the others, but only if a launch requests it, which the driver table does.
-    Row { lds_bytes: 227 << 10, ..row("sm_90", 32, Matrix::Mma, Dot4::Mixed) },
+    Row {
+        // More than the others, but only if a launch requests it, which the driver table does.
+        lds_bytes: 227 << 10,
+        // Set only where it was measured through hipDNN: docs/performance.md, "Attention of a prompt".
+        library_attention: Some(1024),
+        ..row("sm_90", 32, Matrix::Mma, Dot4::Mixed)
+    },
     // Plain code runs on any target.
     row("", 32, Matrix::None, Dot4::None),
 ];
@@ -99,6 +112,16 @@ pub enum ArchError {
         device: String,
         /// What the driver reports instead.
         target: String,
+    },
+    /// The target has no kernels.
+    #[error("{device} ({target}) has no kernels: {reason}\n  help: choose another device")]
+    Refused {
+        /// The device's name.
+        device: String,
+        /// Its target.
+        target: String,
+        /// Why.
+        reason: &'static str,
     },
     /// The device's wave width differs from what compilers generate code for.
     #[error(
@@ -145,6 +168,9 @@ impl Arch {
         if !TARGETS.iter().any(|start| target.starts_with(start)) {
             return Err(ArchError::NoTarget { device, target });
         }
+        if let Some(Level::Refused(reason)) = Target::level_of(&target) {
+            return Err(ArchError::Refused { device, target, reason });
+        }
         if info.wave_size != arch.wave {
             return Err(ArchError::Wave { device, target, found: info.wave_size, wanted: arch.wave });
         }
@@ -164,10 +190,11 @@ impl Arch {
             target: target.to_owned(),
             wave: row.wave,
             matrix: row.matrix,
-            matrix_bf16: row.matrix != Matrix::None && name != "gfx908",
+            matrix_bf16: row.matrix_bf16,
             dot4: row.dot4,
             lds_bytes: row.lds_bytes,
             compute_units,
+            library_attention: row.library_attention,
         }
     }
 
@@ -183,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_wait_where_there_is_an_instruction_for_it() {
+    fn kernels_wait_on_targets_with_a_wait_instruction() {
         for (target, wanted) in [("sm_90", true), ("sm_120", true), ("sm_80", false), ("gfx942", false), ("sm_", false)]
         {
             assert_eq!(Arch::new(target, 1).waits_for_earlier(), wanted, "{target}");
@@ -191,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_have_what_their_compilers_accept() {
+    fn targets_have_features_that_compilers_accept() {
         for (target, wave, matrix, dot4) in [
             ("gfx906:sramecc+:xnack-", 64, Matrix::None, Dot4::Same),
             ("gfx90a", 64, Matrix::Mfma, Dot4::Same),
@@ -226,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_believed_before_the_table() {
+    fn the_devices_own_report_overrides_the_table() {
         let arch = Arch::of(&info("gfx942:sramecc+:xnack-", 64, 48 << 10)).unwrap();
         assert_eq!((arch.wave, arch.compute_units), (64, 1));
         let error = Arch::of(&info("gfx1100", 32, 32 << 10)).unwrap_err().to_string();
@@ -237,6 +264,8 @@ mod tests {
             "{error}"
         );
         assert!(Arch::of(&info("gfx90a", 32, 64 << 10)).is_err());
+        let error = Arch::of(&info("gfx803", 64, 64 << 10)).unwrap_err().to_string();
+        assert!(error.starts_with("a GPU (gfx803) has no kernels: kernels need gfx9 or newer"), "{error}");
         for unknown in ["unknown", "", "host"] {
             let error = Arch::of(&info(unknown, 32, 64 << 10)).unwrap_err();
             assert_eq!(error, ArchError::NoTarget { device: "a GPU".into(), target: unknown.into() });

@@ -79,7 +79,7 @@ impl<'a> Job<'a> {
             return Err(Declined::new("attention without queries, keys and values"));
         };
         if ![q, k, v].iter().all(|view| matches!(view.shape.len(), 3 | 4)) {
-            return Err(Declined::new("attention over other axes"));
+            return Err(Declined::new("attention with operands of the wrong rank"));
         }
         let [q, k, v] = attention.batches([q, k, v]);
         let (rows, size, total, width) = (q.shape[2], q.shape[3], v.shape[2], v.shape[3]);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_told_where_the_keys_end_that_they_see() {
+    fn kernels_get_the_end_of_the_visible_keys() {
         for (past, wanted) in [(0, 0), (30, 30), (-7, -7), (1 << 40, 70), (-(1 << 40), -40)] {
             assert_eq!(told(up_to(&[past], f64::NEG_INFINITY)), (wanted, "1".to_owned()), "{past}");
         }

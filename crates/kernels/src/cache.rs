@@ -3,19 +3,21 @@
 //! An entry is one sealed file of a [`disk_cache::Folder`], named by a digest of everything its content depends on:
 //! source, target, compiler. Processes may share the folder; a folder that other users can write to is not used.
 //!
-//! Shipped sets of precompiled kernels have the same format, and are only read. Their names do not include the
-//! compiler: whatever is installed, an entry is used if it was made from exactly the same source. It may have been
-//! compiled for a target without its features (`gfx942`): such code runs on devices with any features
-//! (`gfx942:sramecc+:xnack-`).
+//! Shipped [sets](crate::write_set) of precompiled kernels are searched first. Whatever compiler is installed, an entry
+//! is used if it was made from exactly the same source. It was compiled for the device's target without features
+//! (`gfx942`), which runs on devices with any features (`gfx942:sramecc+:xnack-`), or for a generic target.
 //!
 //! The cache never fails a compilation: a problem with a file is only logged as a warning.
+use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{fs, io};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use disk_cache::{CacheError, Folder};
 
-use crate::{Arch, CompileError, Compiler, Kernel};
+use crate::set::KernelSet;
+use crate::{Arch, CompileError, Compiler, Kernel, Target};
 
 const EXTENSION: &str = "co";
 
@@ -24,8 +26,10 @@ pub struct CachedCompiler<C> {
     compiler: C,
     version: String,
     folder: Option<PathBuf>,
-    /// Read-only folders, such as one shipped with the library.
+    /// Read-only folders of sets, such as one shipped with the library.
     shipped: Vec<PathBuf>,
+    /// The open sets for each target.
+    sets: Mutex<HashMap<String, Arc<[KernelSet]>>>,
     max_bytes: u64,
     made: AtomicCounts,
 }
@@ -53,10 +57,11 @@ impl<C: Compiler> CachedCompiler<C> {
     /// used entries are removed first.
     pub fn new(compiler: C, folder: impl Into<Option<PathBuf>>, max_bytes: u64) -> Self {
         let (version, folder) = (compiler.version(), folder.into());
-        Self { compiler, version, folder, shipped: Vec::new(), max_bytes, made: AtomicCounts::default() }
+        let (shipped, sets, made) = (Vec::new(), Mutex::default(), AtomicCounts::default());
+        Self { compiler, version, folder, shipped, sets, max_bytes, made }
     }
 
-    /// Searches this folder first, and never writes to it. [`ship`] made its entries.
+    /// Searches this folder first, and never writes to it. [`write_set`](crate::write_set) made its files.
     #[must_use]
     pub fn with_shipped(mut self, folder: PathBuf) -> Self {
         self.shipped.push(folder);
@@ -72,23 +77,50 @@ impl<C: Compiler> CachedCompiler<C> {
         if self.shipped.is_empty() {
             return None;
         }
-        let mut targets = vec![&*arch.target];
-        targets.extend(arch.target.split_once(':').map(|(name, _)| name));
-        let names: Vec<String> = targets.iter().map(|target| entry_name(kernel.name, text, target, "")).collect();
-        let mut files = self.shipped.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
-        files.find_map(|file| match disk_cache::read_sealed(&file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let shown = file.display();
-                tracing::warn!(target: "amdgpu_ep::compile", "the shipped kernel {shown} cannot be used: {error}");
+        self.sets(&arch.target).iter().find_map(|set| {
+            set.code(kernel, text).unwrap_or_else(|error| {
+                refused(set.file(), &error);
                 None
-            }
-            outcome => outcome.ok(),
+            })
         })
+    }
+
+    /// The sets whose code runs on a target, the best first.
+    fn sets(&self, target: &str) -> Arc<[KernelSet]> {
+        let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = sets.get(target) {
+            return open.clone();
+        }
+        let names = Target::sets_for(target);
+        let places = self.shipped.iter().flat_map(|folder| names.iter().map(move |name| (folder, name)));
+        let opened = places.filter_map(|(folder, name)| {
+            KernelSet::open(folder, name).unwrap_or_else(|error| {
+                refused(&KernelSet::path(folder, name), &error);
+                None
+            })
+        });
+        let opened: Arc<[KernelSet]> = opened.collect();
+        sets.insert(target.to_owned(), opened.clone());
+        opened
+    }
+
+    fn own(&self, kernel: &Kernel, text: &str, arch: &Arch) -> Result<Vec<u8>, CompileError> {
+        let name = || entry_name(kernel.name, text, &arch.target, &self.version);
+        let place = self.folder.as_ref().map(|folder| (folder, name()));
+        if let Some(code) = place.as_ref().and_then(|(folder, name)| self.kept(folder, name)) {
+            return Ok(code);
+        }
+        self.made.compiled.fetch_add(1, Ordering::Relaxed);
+        let code = self.compiler.compile(kernel, arch)?;
+        if let Some((folder, name)) = &place {
+            self.keep(folder, name, &code);
+        }
+        Ok(code)
     }
 
     fn kept(&self, folder: &Path, name: &str) -> Option<Vec<u8>> {
         let folder = Folder::open(folder).unwrap_or_else(|error| {
-            tell(&error);
+            warn(&error);
             None
         })?;
         match folder.read_sealed(name) {
@@ -110,7 +142,7 @@ impl<C: Compiler> CachedCompiler<C> {
     fn keep(&self, folder: &Path, name: &str, code: &[u8]) {
         let folder = match Folder::create(folder) {
             Ok(folder) => folder,
-            Err(error) => return tell(&error),
+            Err(error) => return warn(&error),
         };
         let written = folder.write_sealed(name, code);
         if let Err(error) = written.and_then(|()| folder.make_room(EXTENSION, self.max_bytes, name)) {
@@ -121,7 +153,11 @@ impl<C: Compiler> CachedCompiler<C> {
     }
 }
 
-fn tell(error: &CacheError) {
+fn refused(set: &Path, error: &io::Error) {
+    tracing::warn!(target: "amdgpu_ep::compile", "the shipped kernels in {} cannot be used: {error}", set.display());
+}
+
+fn warn(error: &CacheError) {
     if error.is_news() {
         tracing::warn!(target: "amdgpu_ep::compile", "compiled kernels are not cached: {error}");
     }
@@ -138,17 +174,14 @@ impl<C: Compiler> Compiler for CachedCompiler<C> {
             self.made.shipped.fetch_add(1, Ordering::Relaxed);
             return Ok(code);
         }
-        let name = || entry_name(kernel.name, &text, &arch.target, &self.version);
-        let place = self.folder.as_ref().map(|folder| (folder, name()));
-        if let Some(code) = place.as_ref().and_then(|(folder, name)| self.kept(folder, name)) {
-            return Ok(code);
-        }
-        self.made.compiled.fetch_add(1, Ordering::Relaxed);
-        let code = self.compiler.compile(kernel, arch)?;
-        if let Some((folder, name)) = &place {
-            self.keep(folder, name, &code);
-        }
-        Ok(code)
+        self.own(kernel, &text, arch)
+    }
+
+    fn replace_refused(&self, kernel: &Kernel, arch: &Arch) -> Option<Result<Vec<u8>, CompileError>> {
+        let text = kernel.text();
+        self.shipped(kernel, &text, arch)?;
+        self.made.shipped.fetch_sub(1, Ordering::Relaxed);
+        Some(self.own(kernel, &text, arch))
     }
 
     fn counts(&self) -> Option<Counts> {
@@ -156,16 +189,6 @@ impl<C: Compiler> Compiler for CachedCompiler<C> {
             [&self.made.shipped, &self.made.kept, &self.made.compiled].map(|count| count.load(Ordering::Relaxed));
         Some(Counts { shipped, kept, compiled })
     }
-}
-
-/// Writes the code of the kernel with this name and [text](Kernel::text) into a folder for
-/// [`CachedCompiler::with_shipped`].
-///
-/// # Errors
-/// The file cannot be written.
-pub fn ship(folder: &Path, kernel: &str, text: &str, target: &str, code: &[u8]) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    disk_cache::write_sealed(&folder.join(entry_name(kernel, text, target, "")), code)
 }
 
 fn entry_name(kernel: &str, text: &str, target: &str, version: &str) -> String {
@@ -181,8 +204,8 @@ fn entry_name(kernel: &str, text: &str, target: &str, version: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::fs::File;
-    use std::sync::Arc;
+    use crate::{Compiled, write_set};
+    use std::fs::{self, File};
     use std::thread;
     use std::time::{Duration, SystemTime};
 
@@ -208,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_is_compiled_once_for_each_text_and_target() {
+    fn a_kernel_is_compiled_once_per_source_and_target() {
         let folder = tempfile::tempdir().unwrap();
         let (one, other) = (Arch::new("gfx90a", 1), Arch::new("gfx1100", 1));
         let cached = CachedCompiler::new(Fake, folder.path().join("new"), 1 << 20);
@@ -225,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spoiled_entry_is_replaced() {
+    fn a_damaged_entry_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let arch = Arch::new("gfx90a", 1);
         let cached = CachedCompiler::new(Fake, folder.path().to_owned(), 1 << 20);
@@ -241,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_keeps_to_its_limit_and_the_newest_entry() {
+    fn the_folder_stays_within_its_limit_and_keeps_the_newest_entry() {
         let folder = tempfile::tempdir().unwrap();
         let arch = Arch::new("gfx90a", 1);
         let cached = CachedCompiler::new(Fake, folder.path().to_owned(), 160);
@@ -254,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_left_unfinished_goes_after_a_day() {
+    fn unfinished_files_are_removed_after_a_day() {
         let folder = tempfile::tempdir().unwrap();
         let unfinished = |name: &str, age: Duration| {
             let file = folder.path().join(name);
@@ -274,10 +297,15 @@ mod tests {
         CachedCompiler::new(Fake, folder.join("own"), 1 << 20).with_shipped(folder.join("shipped"))
     }
 
+    fn ship(folder: &Path, target: &str, number: usize, code: &[u8]) {
+        let compiled = Compiled { kernel: "k".to_owned(), text: kernel(number).text(), code: code.to_vec() };
+        write_set(&folder.join("shipped"), target, &[compiled]).unwrap();
+    }
+
     #[test]
-    fn what_was_shipped_needs_no_compiler_on_devices_with_any_features() {
+    fn shipped_kernels_need_no_compiler_whatever_the_features() {
         let folder = tempfile::tempdir().unwrap();
-        ship(&folder.path().join("shipped"), "k", &kernel(1).text(), "gfx942", b"code").unwrap();
+        ship(folder.path(), "gfx942", 1, b"code");
         let cached = with_set(folder.path());
         for target in ["gfx942", "gfx942:sramecc+:xnack-"] {
             assert_eq!(cached.compile(&kernel(1), &Arch::new(target, 1)).unwrap(), b"code");
@@ -287,23 +315,45 @@ mod tests {
     }
 
     #[test]
-    fn what_was_shipped_for_another_text_or_target_or_is_spoiled_is_refused() {
+    fn generic_code_is_used_where_exact_code_is_missing() {
         let folder = tempfile::tempdir().unwrap();
-        let shipped = folder.path().join("shipped");
-        ship(&shipped, "k", &kernel(1).text(), "gfx942:xnack+", b"code").unwrap();
-        let cached = with_set(folder.path());
-        for (number, target) in [(2, "gfx942:xnack+"), (1, "gfx942"), (1, "gfx942:xnack-"), (1, "gfx90a")] {
-            assert_ne!(cached.compile(&kernel(number), &Arch::new(target, 1)).unwrap(), b"code", "{number} {target}");
-        }
-        let file = fs::read_dir(&shipped).unwrap().next().unwrap().unwrap().path();
-        let whole = fs::read(&file).unwrap();
-        fs::write(&file, &whole[..whole.len() - 1]).unwrap();
-        assert_ne!(cached.compile(&kernel(1), &Arch::new("gfx942:xnack+", 1)).unwrap(), b"code");
-        assert_eq!(cached.counts(), Some(Counts { shipped: 0, kept: 0, compiled: 5 }));
+        ship(folder.path(), "gfx11-generic", 1, b"generic");
+        ship(folder.path(), "gfx1100", 1, b"exact");
+        let code = |target: &str| with_set(folder.path()).compile(&kernel(1), &Arch::new(target, 1)).unwrap();
+        assert_eq!((code("gfx1100"), code("gfx1102")), (b"exact".to_vec(), b"generic".to_vec()));
+        assert_ne!(code("gfx1201"), b"generic");
     }
 
     #[test]
-    fn threads_that_want_the_same_kernel_all_get_it() {
+    fn code_that_the_driver_refuses_is_compiled_instead() {
+        let folder = tempfile::tempdir().unwrap();
+        ship(folder.path(), "gfx11-generic", 1, b"generic");
+        let (cached, arch) = (with_set(folder.path()), Arch::new("gfx1102", 1));
+        cached.compile(&kernel(1), &arch).unwrap();
+        let replaced = cached.replace_refused(&kernel(1), &arch).unwrap().unwrap();
+        assert_eq!(replaced, Fake.compile(&kernel(1), &arch).unwrap());
+        assert_eq!(cached.counts(), Some(Counts { shipped: 0, kept: 0, compiled: 1 }));
+        assert!(cached.replace_refused(&kernel(2), &arch).is_none(), "it came from the compiler already");
+    }
+
+    #[test]
+    fn shipped_kernels_for_other_sources_or_targets_and_damaged_ones_are_rejected() {
+        let folder = tempfile::tempdir().unwrap();
+        ship(folder.path(), "gfx942", 1, b"code");
+        for (number, target) in [(2, "gfx942"), (1, "gfx90a"), (1, "gfx950")] {
+            let found = with_set(folder.path()).compile(&kernel(number), &Arch::new(target, 1)).unwrap();
+            assert_ne!(found, b"code", "{number} {target}");
+        }
+        let file = folder.path().join("shipped/gfx942.set");
+        let whole = fs::read(&file).unwrap();
+        fs::write(&file, &whole[..whole.len() - 1]).unwrap();
+        let cached = with_set(folder.path());
+        assert_ne!(cached.compile(&kernel(1), &Arch::new("gfx942", 1)).unwrap(), b"code");
+        assert_eq!(cached.counts(), Some(Counts { shipped: 0, kept: 0, compiled: 1 }));
+    }
+
+    #[test]
+    fn threads_that_request_the_same_kernel_all_get_it() {
         let folder = tempfile::tempdir().unwrap();
         let cached = Arc::new(CachedCompiler::new(Fake, folder.path().to_owned(), 1 << 20));
         let wanted = Fake.compile(&kernel(1), &Arch::new("gfx90a", 1)).unwrap();
@@ -316,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_costs_no_result() {
+    fn an_unwritable_folder_does_not_fail_a_compilation() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let cached = CachedCompiler::new(Fake, file.path().join("below a file"), 1 << 20);
         assert!(cached.compile(&kernel(1), &Arch::new("gfx90a", 1)).is_ok());

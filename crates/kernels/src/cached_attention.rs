@@ -59,7 +59,7 @@ pub(crate) fn of_newest(attention: &CachedAttention, step: &Step, arch: &Arch) -
     let job = Job { newest: true, ..Job::new(attention, step)? };
     let matrix = job.matrix(arch);
     if step.outputs[0].elems() == 0 || job.is_packed() == 0 || job.is_tiled(matrix) {
-        return Err(Declined::new("attention of another kernel"));
+        return Err(Declined::new("attention that another kernel handles"));
     }
     job.few_or_rows(matrix, arch)
 }
@@ -104,7 +104,7 @@ impl<'a> Job<'a> {
             return Err(Declined::new("attention without queries, keys, values and lengths"));
         };
         let (&[batches, heads, tokens, size], &[_, shared, total, width]) = (&q.shape[..], &v.shape[..]) else {
-            return Err(Declined::new("attention over other axes"));
+            return Err(Declined::new("attention with operands of the wrong rank"));
         };
         let mut operands = (4..).zip(operands);
         let bias = if attention.bias { operands.next() } else { None };

@@ -58,11 +58,9 @@ impl Arch {
     /// The peak performance of the chip with this name; `None` if it is unknown.
     pub fn peak(&self, name: &str) -> Option<Peak> {
         let target = self.target.split(':').next().unwrap_or_default();
-        let found = TABLE.iter().find(|Row(of, units, word, ..)| {
-            // From RDNA on, HIP counts pairs of compute units.
-            let pairs = if self.wave == 32 && target.starts_with("gfx") { 2 * self.compute_units } else { 0 };
-            *of == target && (*units == self.compute_units || *units == pairs) && name.contains(word)
-        });
+        let found = TABLE
+            .iter()
+            .find(|Row(of, units, word, ..)| *of == target && *units == self.compute_units && name.contains(word));
         found.map(|Row(_, _, _, gigabytes, flops_f32, flops_f16)| Peak {
             bytes_per_second: gigabytes * 1e9,
             flops_f32: flops_f32 * 1e12,
@@ -76,12 +74,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chips_are_known_by_target_and_size_and_told_apart_by_name() {
+    fn chips_are_identified_by_target_size_and_name() {
         let gigabytes =
             |target: &str, units, name: &str| Some(Arch::new(target, units).peak(name)?.bytes_per_second / 1e9);
         assert_eq!(gigabytes("gfx942:sramecc+:xnack-", 304, "AMD Instinct MI300X"), Some(5300.0));
         assert_eq!(gigabytes("gfx942", 304, "AMD Instinct MI325X"), Some(6000.0));
-        assert_eq!(gigabytes("gfx1100", 48, "AMD Radeon Graphics"), Some(960.0), "pairs of compute units");
+        assert_eq!(gigabytes("gfx1100", 96, "AMD Radeon Graphics"), Some(960.0));
         assert_eq!(gigabytes("gfx1100", 96, "AMD Radeon PRO W7900"), Some(864.0));
         assert_eq!(gigabytes("sm_90", 132, "NVIDIA H200"), Some(4800.0));
         for (target, units) in [("gfx942", 80), ("gfx1100", 4), ("gfx1250", 64), ("host", 1), ("sm_90", 66)] {
@@ -90,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_of_moving_and_computing_counts() {
+    fn the_slower_of_memory_and_compute_counts() {
         let peak = Peak { bytes_per_second: 100.0, flops_f32: 10.0, flops_f16: 1000.0 };
         assert_eq!(peak.seconds(200, 1000, true), 2.0);
         assert_eq!(peak.seconds(200, 1000, false), 100.0);

@@ -39,6 +39,12 @@ pub trait Compiler: Send + Sync {
     /// The compiler's own message.
     fn compile(&self, kernel: &Kernel, arch: &Arch) -> Result<Vec<u8>, CompileError>;
 
+    /// Other code for a kernel whose code from [`compile`](Self::compile) the driver refuses to load: a runtime may be
+    /// older than the code of a shipped set. `None` if there is no other code.
+    fn replace_refused(&self, _: &Kernel, _: &Arch) -> Option<Result<Vec<u8>, CompileError>> {
+        None
+    }
+
     /// Where code came from, if that is counted.
     fn counts(&self) -> Option<Counts> {
         None

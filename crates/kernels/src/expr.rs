@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_function_reads_like_its_expression() {
+    fn a_function_is_written_like_its_expression() {
         let mut expr = Expr::new();
         let (x, y) = (expr.input(0, DType::F16), expr.input(2, DType::I32));
         let scale = expr.constant(Scalar::Float(0.5), DType::F32);

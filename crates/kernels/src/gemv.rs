@@ -119,8 +119,8 @@ impl Cut {
 /// The threads of a block, and what they do, if columns are contiguous.
 ///
 /// A block reads whole cache lines if that gives every compute unit a block, and two at a time if it gives them
-/// several. With short columns, which blocks would share for no more than one round of reads each, it is better if each
-/// block computes few columns alone: adding parts up takes longer.
+/// several. If columns are so short that blocks sharing one would read it in a single round, each block computes a few
+/// columns alone: adding up parts takes longer.
 fn across(product: &Product<'_>, rows: u64, pack: u64, arch: &Arch) -> (u32, Shape) {
     const DEEP: u64 = 4;
     let units = u64::from(arch.compute_units);

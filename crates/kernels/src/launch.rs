@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_lie_where_c_puts_them() {
+    fn fields_have_the_offsets_of_c() {
         let args = Args::new().u32("a", 1).i64("b", 2).u32("c", 3).fault("d").u32("e", 4);
         let offsets: Vec<_> = args.fields().iter().map(|field| field.offset).collect();
         assert_eq!(offsets, [0, 8, 16, 24, 32]);

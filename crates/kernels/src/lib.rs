@@ -10,6 +10,7 @@
 //! | [`variants`] | alternative launches with the same result, to be measured |
 //! | [`Compiler`] | compiles kernels to code objects: hiprtc, nvrtc, or (tests) the wave simulator |
 //! | [`CachedCompiler`] | caches code objects on disk, and finds shipped ones |
+//! | [`write_set`], [`ShippedSet`] | the sets of code objects that a release contains |
 //!
 //! The sources are in `hip/`, one op family per file, in the dialect that `hip/prelude.h` describes.
 mod append;
@@ -19,10 +20,11 @@ mod arg_reduce;
 mod attention;
 mod cache;
 mod cached_attention;
-mod catalogue;
+mod causal_conv;
 mod chip;
 mod compile;
 mod cumulative;
+mod experts;
 mod expr;
 mod gather;
 mod gemm;
@@ -30,6 +32,7 @@ mod gemv;
 mod kernel;
 mod launch;
 mod layout;
+mod linear_attention;
 mod lrn;
 mod map;
 mod norm;
@@ -41,24 +44,28 @@ mod ragged;
 mod recurrent;
 mod reduce;
 mod resize;
+mod retain;
 mod rotary;
 mod scatter;
+mod set;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod softmax;
 mod step;
+mod target;
 mod team;
 mod tiles;
 mod top_k;
 mod walk;
 
 pub use arch::{Arch, ArchError, Dot4, Matrix};
-pub use cache::{CachedCompiler, Counts, ship};
-pub use catalogue::{Sample, catalogue};
+pub use cache::{CachedCompiler, Counts};
 pub use chip::Peak;
 pub use compile::{CompileError, Compiler, NoCompiler, RtcCompiler};
 pub use gemm::has_few_rows;
 pub use kernel::Kernel;
 pub use launch::{Args, Field, HostLaunch, Launch, Launches, Pointer};
 pub use quant::{UNPACKED, Unpacked, unpacked};
+pub use set::{Compiled, write_set};
 pub use step::{variants, work};
+pub use target::{Level, ShippedSet, Target};

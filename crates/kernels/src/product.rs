@@ -59,7 +59,7 @@ impl<'a> Prologue<'a> {
         let (left, scale) = (&step.inputs[0], &step.inputs[number]);
         let plain = !norm.centre && norm.scale && !norm.bias && norm.axes == 1;
         if !plain || left.strides.last() != Some(&1) || scale.dtype != left.dtype || !scale.is_dense() {
-            return Err(Declined::new("a norm of this kind as part of a product"));
+            return Err(Declined::new("an unsupported kind of norm as part of a product"));
         }
         Ok(Self { epsilon: norm.epsilon, number, scale })
     }

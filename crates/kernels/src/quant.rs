@@ -149,7 +149,7 @@ impl<'a> Prologue<'a> {
         let (scale, pack) = (&step.inputs[number], 16 / product.left.bytes());
         let plain = !norm.centre && norm.scale && !norm.bias && norm.axes == 1;
         if !plain || product.left.k != 1 || scale.dtype != product.left.view.dtype || !scale.is_dense() {
-            return Err(Declined::new("a norm of this kind as part of a product"));
+            return Err(Declined::new("an unsupported kind of norm as part of a product"));
         }
         let packs = reads_packs(product, pack as u64) && (scale.offset as usize).is_multiple_of(pack);
         Ok(Self { norm, number, scale, pack: if packs { pack } else { 1 } })
@@ -222,7 +222,8 @@ pub(crate) fn work(prim: &QuantMatMul, fused: &prim::Product, step: &Step, arch:
             return Ok(work);
         }
     }
-    // The twin converts slowly what other GPUs do in passing, so matrix instructions pay off even for one row there.
+    // On the twin, the conversions are slow that other GPUs do almost for free, so matrix instructions pay off even for
+    // one row.
     let suits = weights.suit_matrix(&product, arch) && (product.rows > 1 || arch.matrix == Matrix::Mma);
     let task = Task { weights: &weights, product: &product, prologue: prologue.as_ref(), gate: fused.gate.as_ref() };
     if !suits {

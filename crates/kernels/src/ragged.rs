@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packs_are_as_wide_as_rows_are_worth() {
+    fn packs_of_short_rows_are_short() {
         let of = |dtype, extent| ragged_pack(dtype, 7, extent, [0, 64]);
         assert_eq!([197, 49, 20, 3].map(|extent| of(DType::F16, extent)), [Some(8), Some(8), Some(4), Some(2)]);
         assert_eq!([of(DType::F32, 197), of(DType::F64, 197), of(DType::F16, 1)], [Some(4), Some(2), None]);
@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_no_share_in_more_packs() {
+    fn a_row_overlaps_no_more_packs_than_computed() {
         for (extent, pack) in [(197u32, 8u32), (49, 8), (3, 2), (9, 4)] {
             let reached = (0..100).map(|row| (row * extent % pack + extent).div_ceil(pack)).max();
             assert_eq!(reached, Some(ragged_packs(extent, pack)));

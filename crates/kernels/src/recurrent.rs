@@ -14,7 +14,7 @@ pub(crate) fn work(prim: &Recurrent, step: &Step) -> Result<Launches, Declined> 
     let (x, r) = (&step.inputs[0], &step.inputs[2]);
     floats_only("a recurrent layer", x.dtype)?;
     let &[steps, batch, input] = &x.shape[..] else {
-        return Err(Declined::new("a recurrent layer over other than three axes"));
+        return Err(Declined::new("a recurrent layer whose input does not have three axes"));
     };
     let hidden = r.shape[1];
     let units = batch.saturating_mul(hidden);

@@ -58,8 +58,9 @@ pub(crate) const fn number(dtype: DType) -> DType {
     match dtype {
         DType::F32 | DType::F16 | DType::Bf16 => DType::F32,
         DType::F64 => DType::F64,
-        DType::U8 | DType::U16 | DType::U32 | DType::U64 => DType::U64,
         DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::Bool => DType::I64,
+        // Unsigned integers; plans contain no 8-bit floats.
+        _ => DType::U64,
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn work(rotary: &Rotary, step: &Step) -> Result<Launches, Declined> {
         return Err(Declined::new("rotary without angles and positions"));
     };
     let (&[batch, rows, heads, size], &[count, half]) = (&x.shape[..], &cosines.shape[..]) else {
-        return Err(Declined::new("rotary over other axes"));
+        return Err(Declined::new("rotary with operands of the wrong rank"));
     };
     let one_type = [cosines, sines, y].iter().all(|view| view.dtype == x.dtype);
     if !one_type || !matches!(x.dtype, DType::F32 | DType::F16 | DType::Bf16) {

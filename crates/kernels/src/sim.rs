@@ -14,6 +14,18 @@ const RUNTIME: &str = include_str!("../sim/wavesim.cc");
 /// What results depend on besides the sources; a change here invalidates cached libraries.
 const FLAGS: [&str; 7] = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing", "-w"];
 
+/// The runtime is compiled once and switches between threads all the time; kernels are many and run briefly.
+const RUNTIME_FLAGS: [&str; 1] = ["-O2"];
+
+/// Flags for this machine. Conversions of half precision in software would take a third of a simulation of such kernels.
+fn machine_flags() -> &'static [&'static str] {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("f16c") {
+        return &["-mf16c"];
+    }
+    &[]
+}
+
 /// Compiles kernels for the simulator, and caches the results in a folder.
 pub struct Simulator {
     folder: PathBuf,
@@ -35,7 +47,7 @@ impl Simulator {
             fs::write(scratch.path().join("wavesim.h"), HEADER)?;
             fs::write(scratch.path().join("wavesim.cc"), RUNTIME)?;
             let source = scratch.path().join("wavesim.cc");
-            simulator.build(&source, &scratch.path().join("out.so"), &[]).map_err(io::Error::other)?;
+            simulator.build(&source, &scratch.path().join("out.so"), &RUNTIME_FLAGS).map_err(io::Error::other)?;
             fs::rename(scratch.path().join("wavesim.h"), folder.join("wavesim.h"))?;
             fs::rename(scratch.path().join("out.so"), &library)?;
         }
@@ -44,7 +56,7 @@ impl Simulator {
 
     /// The library that runs threads; it is configured with `wavesim_configure(wave, order)`.
     pub fn runtime(&self) -> PathBuf {
-        self.folder.join(format!("libwavesim-{}.so", key(RUNTIME)))
+        self.folder.join(format!("libwavesim-{}.so", key(&[&RUNTIME_FLAGS.concat(), RUNTIME].concat())))
     }
 
     /// Sets the wave width for all launches of the process, with threads running in forward order.
@@ -67,6 +79,7 @@ impl Simulator {
     fn build(&self, source: &Path, library: &Path, extra: &[&str]) -> Result<(), String> {
         let output = Command::new(&self.compiler)
             .args(FLAGS)
+            .args(machine_flags())
             .arg("-o")
             .arg(library)
             .arg(source)
@@ -81,8 +94,27 @@ impl Simulator {
     }
 }
 
+/// Compiles nothing, and writes the source of each requested kernel into a folder, as `KERNEL-DIGEST.hip`. The steps that
+/// need a kernel then run on the host.
+pub struct Recorder(pub PathBuf);
+
+impl Compiler for Recorder {
+    fn version(&self) -> String {
+        "recorder".to_owned()
+    }
+
+    fn compile(&self, kernel: &Kernel, _: &Arch) -> Result<Vec<u8>, CompileError> {
+        let text = kernel.text();
+        let file = self.0.join(format!("{}-{}.hip", kernel.name, key(&text)));
+        let written = fs::create_dir_all(&self.0).and_then(|()| fs::write(file, text));
+        let reason = written.map_or_else(|error| error.to_string(), |()| "it was only recorded".to_owned());
+        Err(CompileError::Sim { kernel: kernel.name, reason })
+    }
+}
+
 fn key(text: &str) -> String {
-    blake3::hash([&FLAGS.concat(), HEADER, text].concat().as_bytes()).to_hex()[..24].to_owned()
+    blake3::hash([&FLAGS.concat(), &machine_flags().concat(), HEADER, text].concat().as_bytes()).to_hex()[..24]
+        .to_owned()
 }
 
 impl Compiler for Simulator {
@@ -93,14 +125,15 @@ impl Compiler for Simulator {
     fn compile(&self, kernel: &Kernel, _: &Arch) -> Result<Vec<u8>, CompileError> {
         let refused = |reason: String| CompileError::Sim { kernel: kernel.name, reason };
         let text = kernel.text();
-        let kept = self.folder.join(format!("{}-{}.so", kernel.name, key(&text)));
+        // A library names the runtime by its path: one in a folder that was copied would load the other runtime.
+        let runtime = self.runtime().display().to_string();
+        let kept = self.folder.join(format!("{}-{}.so", kernel.name, key(&format!("{runtime}\n{text}"))));
         if !kept.exists() {
             let scratch = tempfile::tempdir_in(&self.folder).map_err(|error| refused(error.to_string()))?;
             let (source, made) = (scratch.path().join("kernel.cc"), scratch.path().join("kernel.so"));
             fs::write(&source, text).map_err(|error| refused(error.to_string()))?;
             let include = format!("-I{}", self.folder.display());
-            let runtime = self.runtime();
-            let extra = ["-DGPU_SIM", &include, &runtime.display().to_string()];
+            let extra = ["-DGPU_SIM", &include, &runtime];
             self.build(&source, &made, &extra).map_err(refused)?;
             // The source stays next to the library, for other compilers to try.
             fs::rename(&source, kept.with_extension("hip")).map_err(|error| refused(error.to_string()))?;

@@ -3,8 +3,9 @@ use graph::prim::ProductKind;
 use graph::{Declined, Prim, Step};
 
 use crate::{
-    Arch, Launches, append, append_attention, arg_reduce, attention, cached_attention, cumulative, gather, gemm, lrn,
-    map, norm, pool, quant, recurrent, reduce, resize, rotary, scatter, softmax, top_k,
+    Arch, Launches, append, append_attention, arg_reduce, attention, cached_attention, causal_conv, cumulative,
+    experts, gather, gemm, linear_attention, lrn, map, norm, pool, quant, recurrent, reduce, resize, retain, rotary,
+    scatter, softmax, top_k,
 };
 
 /// The launches of a step on a GPU.
@@ -18,10 +19,13 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Launches, Declined> {
         Prim::ArgReduce(prim) => arg_reduce::work(prim, step, arch),
         Prim::Attention(prim) => attention::work(prim, step, arch),
         Prim::CachedAttention(prim) => cached_attention::work(prim, step, arch),
+        Prim::CausalConv(prim) => causal_conv::work(prim, step),
         Prim::Cumulative(prim) => cumulative::work(prim, step),
+        Prim::ExpertProduct(prim) => experts::work(prim, step, arch),
         Prim::Gather => gather::slices(step),
         Prim::GatherElements(axis) => gather::elements(axis, step),
         Prim::GatherNd(batch) => gather::tuples(batch, step),
+        Prim::LinearAttention(prim) => linear_attention::work(prim, step),
         Prim::Lrn(prim) => lrn::work(prim, step),
         Prim::Map(prim) => map::work(prim, step, arch),
         Prim::Norm(prim) => norm::work(prim, step, arch),
@@ -33,6 +37,7 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Launches, Declined> {
         Prim::Recurrent(prim) => recurrent::work(prim, step),
         Prim::Reduce(prim) => reduce::work(prim, step, arch),
         Prim::Resize(prim) => resize::work(prim, step),
+        Prim::Retain => retain::work(step, arch),
         Prim::Rotary(prim) => rotary::work(prim, step),
         Prim::ScatterElements(prim) => scatter::elements(prim, step, arch),
         Prim::ScatterNd(prim) => scatter::tuples(prim, step, arch),

@@ -17,7 +17,7 @@ const ROOM: u32 = 512;
 pub(crate) fn work(prim: &TopK, step: &Step) -> Result<Launches, Declined> {
     let (x, y, index) = (&step.inputs[0], &step.outputs[0], step.outputs.get(1));
     let Some(kept) = x.shape.len().checked_sub(1) else {
-        return Err(Declined::new("the best elements of a single one"));
+        return Err(Declined::new("top-k of a scalar"));
     };
     let index_stride = |axis: usize| index.map_or(0, |index| index.strides[axis]);
     let axis = |axis: usize| (x.shape[axis], [x.strides[axis], y.strides[axis], index_stride(axis)]);

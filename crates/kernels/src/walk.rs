@@ -192,7 +192,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn walks_visit_what_the_axes_show(axes in proptest::collection::vec((1usize..4, -20isize..20), 0..=6)) {
+        fn walks_visit_every_element_in_order(axes in proptest::collection::vec((1usize..4, -20isize..20), 0..=6)) {
             let axes: Vec<Axis<1>> = axes.into_iter().map(|(extent, stride)| (extent, [stride])).collect();
             let wanted = axes.iter().fold(vec![0i64], |offsets, &(extent, [stride])| {
                 let steps = |offset: i64| (0..extent as i64).map(move |at| offset + at * stride as i64);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn packs_divide_everything() {
+    fn packs_divide_all_extents_and_strides() {
         assert_eq!(pack(DType::F16, 8, [1024, 0, 64]), 8);
         assert_eq!(pack(DType::F32, 8, [1024, 0, 64]), 4);
         assert_eq!(pack(DType::F16, 8, [6]), 2);

@@ -206,7 +206,7 @@ impl Walk {
         Some(Across { operands: across, how })
     }
 
-    /// The side of a thread's square if everything in it can be moved in packs.
+    /// The side length of the square that a thread transposes, if all of it can be moved in packs.
     fn square(&self, operands: &[Operand], across: &[bool], y: &View, most: u32) -> Option<u32> {
         let across = across.iter().copied().chain([false]);
         // Views that are moved in packs, each with the axis of the packs.

@@ -16,7 +16,7 @@ fn search(x: View, buffer: &Tensor) {
 }
 
 #[test]
-fn every_type_with_many_equals() {
+fn every_type_with_many_equal_elements() {
     for dtype in DType::ALL {
         if dtype != DType::Bool {
             search(dense(0, dtype, &[5, 40]), &random_ints(dtype, 200, 7, 3));
@@ -37,7 +37,7 @@ fn rows_and_columns_of_all_lengths() {
 }
 
 #[test]
-fn nan_is_better_than_any_number() {
+fn nan_beats_any_number() {
     let (inf, nan) = (f64::INFINITY, f64::NAN);
     let rows = [[1.0, nan, 2.0, nan], [inf, -inf, inf, -inf], [-0.0, 0.0, 0.0, -0.0], [nan; 4]];
     let scalars = rows.iter().flatten().map(|&value| Scalar::Float(value));

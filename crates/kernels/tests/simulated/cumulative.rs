@@ -51,8 +51,8 @@ fn long_lines_of_halves_and_bytes() {
 }
 
 #[test]
-fn buffers_that_no_pack_is_aligned_to() {
-    // The other tests of this program pass either way.
+fn buffers_that_are_not_aligned_to_packs() {
+    // Shifts every buffer by one element, so that none is aligned to a pack.
     SHIFT.set(1);
     long_lines_of_halves_and_bytes();
     SHIFT.set(0);

@@ -6,6 +6,7 @@ use graph::prim::Map;
 use graph::{DType, Prim, Scalar, Step, Tensor};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use testkit::ops::map::{COMPARISONS, INT_BINARY, INT_UNARY};
 
 use crate::common::{dense, simulate, step, strided};
 
@@ -49,7 +50,7 @@ fn tensor(dtype: DType, values: impl Iterator<Item = Scalar>) -> Tensor {
 }
 
 #[test]
-fn functions_of_one_number_keep_their_bounds() {
+fn unary_functions_stay_within_their_error_bounds() {
     type Function = fn(f64) -> f64;
     let table: [(Unary, f64, Function); 20] = [
         (Unary::Recip, 0.5, |x| 1.0 / x),
@@ -100,7 +101,7 @@ fn functions_of_one_number_keep_their_bounds() {
 }
 
 #[test]
-fn functions_of_two_numbers_keep_their_bounds() {
+fn binary_functions_stay_within_their_error_bounds() {
     type Function = fn(f64, f64) -> f64;
     let table: [(Binary, f64, Function); 4] = [
         (Binary::Pow, 4.0, f64::powf),
@@ -141,7 +142,7 @@ fn functions_of_two_numbers_keep_their_bounds() {
 }
 
 #[test]
-fn powers_that_single_precision_has_are_exact() {
+fn powers_that_fit_single_precision_are_exact() {
     let mut pairs: Vec<(f32, f32)> = (1..2000u16)
         .flat_map(|n| {
             let n = f32::from(n);
@@ -195,7 +196,6 @@ const UNARY_FLOAT: [Unary; 12] = [
     Unary::IsNan,
     Unary::IsInf,
 ];
-const UNARY_INT: [Unary; 4] = [Unary::Neg, Unary::Abs, Unary::Sign, Unary::Not];
 const BINARY_FLOAT: [Binary; 13] = [
     Binary::Add,
     Binary::Sub,
@@ -211,28 +211,9 @@ const BINARY_FLOAT: [Binary; 13] = [
     Binary::Gt,
     Binary::Ge,
 ];
-const BINARY_INT: [Binary; 20] = [
-    Binary::Add,
-    Binary::Sub,
-    Binary::Mul,
-    Binary::Div,
-    Binary::Max,
-    Binary::Min,
-    Binary::Pow,
-    Binary::Mod,
-    Binary::Fmod,
-    Binary::And,
-    Binary::Or,
-    Binary::Xor,
-    Binary::Shl,
-    Binary::Shr,
-    Binary::Eq,
-    Binary::Ne,
-    Binary::Lt,
-    Binary::Le,
-    Binary::Gt,
-    Binary::Ge,
-];
+fn binary_int() -> Vec<Binary> {
+    INT_BINARY.into_iter().chain(COMPARISONS).collect()
+}
 
 /// An expression with exact results, so that there is one correct value for all operands. Its last node has the type
 /// that is stored.
@@ -246,11 +227,11 @@ fn expression(choices: &mut Choices<'_>, inputs: &[DType]) -> Expr {
         let made = match choices.below(5) {
             0 if dtype.is_float() => expr.unary(choices.of(&UNARY_FLOAT), a),
             0 if dtype == DType::Bool => expr.unary(Unary::Not, a),
-            0 => expr.unary(choices.of(&UNARY_INT), a),
+            0 => expr.unary(choices.of(&INT_UNARY), a),
             1 | 2 => {
                 let same: Vec<Ref> = known.iter().copied().filter(|&at| expr.dtype(at) == dtype).collect();
                 let b = choices.of(&same);
-                let op = if dtype.is_float() { choices.of(&BINARY_FLOAT) } else { choices.of(&BINARY_INT) };
+                let op = if dtype.is_float() { choices.of(&BINARY_FLOAT) } else { choices.of(&binary_int()) };
                 expr.binary(op, a, b)
             }
             3 => {
@@ -363,16 +344,16 @@ fn hold_to_definition(expr: &Expr, inputs: &[Tensor], rows: usize) {
 }
 
 #[test]
-fn every_operation_at_the_ends_of_every_type() {
+fn every_operation_at_the_limits_of_every_type() {
     for dtype in DType::ALL {
         let inputs = pairs_of(dtype);
         let mut expr = Expr::new();
         let (a, b) = (expr.input(0, dtype), expr.input(1, dtype));
         let mut results = Vec::new();
-        let (unary, binary): (&[Unary], &[Binary]) = match dtype {
-            _ if dtype.is_float() => (&UNARY_FLOAT, &BINARY_FLOAT),
-            DType::Bool => (&[Unary::Not], &BINARY_INT),
-            _ => (&UNARY_INT, &BINARY_INT),
+        let (unary, binary): (&[Unary], Vec<Binary>) = match dtype {
+            _ if dtype.is_float() => (&UNARY_FLOAT, BINARY_FLOAT.to_vec()),
+            DType::Bool => (&[Unary::Not], binary_int()),
+            _ => (&INT_UNARY, binary_int()),
         };
         results.extend(unary.iter().map(|&op| expr.unary(op, a)));
         results.extend(binary.iter().map(|&op| expr.binary(op, a, b)));
@@ -383,7 +364,7 @@ fn every_operation_at_the_ends_of_every_type() {
 }
 
 #[test]
-fn every_cast_at_the_ends_of_every_type() {
+fn every_cast_at_the_limits_of_every_type() {
     for from in DType::ALL {
         let inputs = [pairs_of(from)[0].clone()];
         for to_floats in [false, true] {
@@ -405,7 +386,7 @@ fn every_cast_at_the_ends_of_every_type() {
 }
 
 #[test]
-fn random_expressions_mean_what_they_say() {
+fn random_expressions_follow_their_definition() {
     let config = Config { cases: 48, failure_persistence: None, max_shrink_iters: 60, ..Config::default() };
     // The same expressions every time, so that compiled code is reused.
     let mut runner = TestRunner::new_with_rng(config, TestRunner::deterministic().rng().clone());

@@ -62,8 +62,8 @@ fn tuples_with_batches_and_slices() {
 }
 
 #[test]
-fn buffers_that_no_pack_is_aligned_to() {
-    // The other tests of this program pass either way.
+fn buffers_that_are_not_aligned_to_packs() {
+    // Shifts every buffer by one element, so that none is aligned to a pack.
     SHIFT.set(1);
     slices_of_all_widths();
     SHIFT.set(0);

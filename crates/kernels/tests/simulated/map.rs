@@ -88,7 +88,7 @@ fn copies_between_any_strides() {
 }
 
 #[test]
-fn rows_that_no_pack_divides() {
+fn rows_that_are_not_a_multiple_of_a_pack() {
     for (dtype, relative) in [(DType::F32, 1e-6), (DType::F16, 2e-3)] {
         let mut expr = sum(dtype, DType::F32);
         let (row, sum) = (expr.index(0), 4);
@@ -105,7 +105,7 @@ fn rows_that_no_pack_divides() {
 }
 
 #[test]
-fn a_transposed_operand_meets_others() {
+fn a_transposed_operand_with_others() {
     let (shape, dtype) = ([3, 40, 50], DType::F16);
     let mut expr = sum(dtype, dtype);
     let (column, row) = (expr.index(2), expr.index(1));
@@ -120,7 +120,7 @@ fn a_transposed_operand_meets_others() {
 }
 
 #[test]
-fn a_transposed_operand_meets_others_in_packs() {
+fn a_transposed_operand_with_others_in_packs() {
     for (dtype, relative) in [(DType::F32, 1e-6), (DType::F16, 2e-3)] {
         let shape = [2, 48, 32];
         let mut expr = sum(dtype, DType::F32);
@@ -137,7 +137,7 @@ fn a_transposed_operand_meets_others_in_packs() {
 }
 
 #[test]
-fn offsets_that_no_pack_is_aligned_to() {
+fn offsets_that_are_not_aligned_to_packs() {
     let dtype = DType::F32;
     let inputs = vec![strided(0, dtype, &[40], &[1], 1), strided(1, dtype, &[40], &[1], 0)];
     let step = map(sum(dtype, dtype), inputs, strided(2, dtype, &[40], &[1], 3));
@@ -145,18 +145,18 @@ fn offsets_that_no_pack_is_aligned_to() {
 }
 
 #[test]
-fn buffers_that_no_pack_is_aligned_to() {
-    // The other tests of this program pass either way.
+fn buffers_that_are_not_aligned_to_packs() {
+    // Shifts every buffer by one element, so that none is aligned to a pack.
     SHIFT.set(1);
     dense_operands_of_all_lengths();
     operands_that_repeat_along_rows_and_columns();
     copies_between_any_strides();
-    rows_that_no_pack_divides();
+    rows_that_are_not_a_multiple_of_a_pack();
     SHIFT.set(0);
 }
 
 #[test]
-fn work_that_is_large_enough_for_several_packs_a_thread() {
+fn large_work_has_several_packs_per_thread() {
     let dtype = DType::U8;
     for (shape, x) in [([2, 300_000], [300_000, 1]), ([300_001, 1], [1, 1])] {
         let elems = shape[0] * shape[1];
@@ -183,7 +183,7 @@ fn indices_without_inputs() {
 }
 
 #[test]
-fn nothing_is_launched_for_no_elements() {
+fn empty_tensors_need_no_launch() {
     let step = map(sum(DType::F32, DType::F32), vec![dense(0, DType::F32, &[0, 3]); 2], dense(2, DType::F32, &[0, 3]));
     let work = kernels::work(&step, &kernels::Arch::new("gfx1100", 4)).unwrap();
     assert!(work.launches.is_empty());

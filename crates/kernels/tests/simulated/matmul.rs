@@ -1,10 +1,12 @@
 //! Tests matrix products in the simulator.
 
 use graph::expr::{Binary, Expr};
-use graph::prim::{Gate, MatMul, Norm, Product, ProductKind};
+use graph::prim::{self, Gate, MatMul, Norm, ProductKind};
 use graph::{DType, Prim, Step, Tensor, View};
+use testkit::ops::matmul::Product;
+use testkit::ops::{Sample, ints};
 
-use crate::common::{check_numbers, check_on, dense, random, random_ints, step, strided};
+use crate::common::{check_numbers, check_on, dense, list, random, random_ints, step, strided};
 
 /// Every kind of wave and matrix instruction.
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
@@ -18,15 +20,17 @@ fn values(dtype: DType, count: usize, seed: u64) -> Tensor {
 }
 
 /// A product of dense matrices.
-fn product(dtype: DType, sum: DType, [batch, m, k, n]: [usize; 4], relative: f64) {
-    let step = matmul(
-        dense(0, dtype, &[batch, m, k]),
-        dense(1, dtype, &[batch, k, n]),
-        dense(2, sum, &[batch, m, n]),
-        if dtype.is_float() { 0.5 } else { 1.0 },
-    );
-    let inputs = [values(dtype, batch * m * k, 3), values(dtype, batch * k * n, 5)];
-    check_on(&TARGETS, &step, &inputs, &[batch * m * n], relative);
+fn product(dtype: DType, sum: DType, extents: [usize; 4], relative: f64) {
+    let case = Product { alpha: if dtype.is_float() { 0.5 } else { 1.0 }, ..Product::new(extents) };
+    let operand = |(at, shape): (u32, [usize; 3])| {
+        (dense(at, dtype, &shape), values(dtype, shape.iter().product(), [3, 5][at as usize]))
+    };
+    let inputs = (0..).zip(case.inputs()).map(operand).collect();
+    let sample = Sample::new(case.prim(), inputs, vec![dense(2, sum, &case.output())]);
+    let expected = case.expected(&sample.values());
+    // Sums of integers wrap.
+    let expected = if sum.is_float() { expected } else { list(&ints(sum, expected.iter().map(|&sum| sum as i64))) };
+    check_numbers(&TARGETS, &sample, &[expected], relative);
 }
 
 #[test]
@@ -83,7 +87,7 @@ fn operands_and_results_may_be_transposed() {
 }
 
 #[test]
-fn strides_may_be_anything() {
+fn strides_may_be_arbitrary() {
     for dtype in [DType::F32, DType::F16] {
         // Offsets and strides that are not a multiple of a pack, a shared batch, and repeated rows.
         let a = strided(0, dtype, &[3, 13, 34], &[0, 70, 2], 1);
@@ -96,7 +100,7 @@ fn strides_may_be_anything() {
 }
 
 #[test]
-fn few_rows_by_all_ways() {
+fn few_rows_in_every_layout() {
     for (dtype, relative) in [(DType::F32, 2e-5), (DType::F16, 3e-3), (DType::Bf16, 2e-2), (DType::I64, 0.0)] {
         for m in [1, 3, 8] {
             for n in [40, 41] {
@@ -114,12 +118,12 @@ fn few_rows_by_all_ways() {
     }
 }
 
-fn plain(alpha: f32) -> Product {
+fn plain(alpha: f32) -> prim::Product {
     ProductKind::MatMul(MatMul { alpha }).into()
 }
 
 #[test]
-fn few_rows_are_normalised_on_their_way() {
+fn few_rows_are_normalised_by_the_product() {
     let norm = Norm { axes: 1, epsilon: 1e-3, centre: false, scale: true, bias: false, round_before_scale: false };
     let prim = Prim::from(plain(0.125).with_prologue(norm));
     for (dtype, relative) in [(DType::F32, 2e-5), (DType::F16, 1e-3), (DType::Bf16, 8e-3)] {
@@ -130,17 +134,17 @@ fn few_rows_are_normalised_on_their_way() {
             let (row, column) = if turned == 1 { (1, k) } else { (n, 1) };
             let (a, y) = (dense(0, dtype, &[1, m, k]), dense(3, dtype, &[1, m, n]));
             let b = strided(1, dtype, &[1, k, n], &[0, row as isize, column as isize], 0);
-            let made = step(prim.clone(), vec![a, b, dense(2, dtype, &[k])], vec![y]);
             let inputs = [values(dtype, m * k, 3), values(dtype, n * k, 5), values(dtype, k, 7)];
-            let [x, weights, scale] =
-                inputs.each_ref().map(|of| of.scalars().map(|at| at.as_f64()).collect::<Vec<_>>());
+            let [x, weights, scale] = inputs.each_ref().map(list);
+            let views = [a, b, dense(2, dtype, &[k])];
+            let sample = Sample::new(prim.clone(), views.into_iter().zip(inputs).collect(), vec![y]);
             let wanted = (0..m * n).map(|at| {
                 let (x, column) = (&x[at / n * k..][..k], at % n * column);
                 let square = x.iter().map(|x| x * x).sum::<f64>() / k as f64;
                 let sum: f64 = (0..k).map(|at| x[at] * scale[at] * weights[at * row + column]).sum();
                 sum / (square + 1e-3).sqrt() / 8.0
             });
-            check_numbers(&TARGETS, &made, &inputs, &[wanted.collect()], relative);
+            check_numbers(&TARGETS, &sample, &[wanted.collect()], relative);
         }
     }
 }
@@ -171,7 +175,7 @@ fn few_rows_of_many_columns() {
 }
 
 #[test]
-fn columns_of_both_halves_make_one() {
+fn columns_of_both_halves_are_combined() {
     let norm = Norm { axes: 1, epsilon: 1e-3, centre: false, scale: true, bias: false, round_before_scale: false };
     let product = plain(0.0625);
     let normed = product.clone().with_prologue(norm);
@@ -195,8 +199,9 @@ fn columns_of_both_halves_make_one() {
                 views.push(dense(2, dtype, &[k]));
                 inputs.push(values(dtype, k, 7));
             }
-            let made = step(prim, views, vec![dense(3, dtype, &[1, m, n])]);
-            let numbers: Vec<Vec<f64>> = inputs.iter().map(|of| of.scalars().map(|at| at.as_f64()).collect()).collect();
+            let numbers: Vec<Vec<f64>> = inputs.iter().map(list).collect();
+            let inputs = views.into_iter().zip(inputs).collect();
+            let sample = Sample::new(prim, inputs, vec![dense(3, dtype, &[1, m, n])]);
             let wanted = (0..m * n).map(|at| {
                 let x = &numbers[0][at / n * k..][..k];
                 let square = x.iter().map(|x| x * x).sum::<f64>() / k as f64;
@@ -207,13 +212,13 @@ fn columns_of_both_halves_make_one() {
                 };
                 2.0 * sum(0) - sum(1)
             });
-            check_numbers(&TARGETS, &made, &inputs, &[wanted.collect()], relative);
+            check_numbers(&TARGETS, &sample, &[wanted.collect()], relative);
         }
     }
 }
 
 #[test]
-fn batches_that_share_an_operand_and_tiny_ones() {
+fn batches_with_a_shared_operand_and_tiny_products() {
     let dtype = DType::F32;
     for rows in [1, 5] {
         let a = dense(0, dtype, &[30, rows, 40]);

@@ -1,9 +1,11 @@
 //! Tests pooling in the simulator.
 
-use graph::prim::{Pool, PoolKind};
-use graph::{DType, Prim, Scalar, Shape, Tensor, View};
+use graph::prim::PoolKind;
+use graph::{DType, Scalar, Tensor, View};
+use testkit::ops::pool::{Pooling, Window};
+use testkit::ops::{Sample, channels_last, room};
 
-use crate::common::{check, dense, random, random_ints, step, strided};
+use crate::common::{TARGETS, check, check_numbers, dense, random, random_ints, step, strided};
 
 const MAX: PoolKind = PoolKind::Max { column_major: false };
 const KINDS: [PoolKind; 6] = [
@@ -16,30 +18,14 @@ const KINDS: [PoolKind; 6] = [
 ];
 
 /// A window: kernel, stride, dilation, padding before and after.
-type Window = (usize, usize, usize, isize, isize);
-
-fn pool(kind: PoolKind, windows: &[Window]) -> Pool {
-    Pool {
-        kind,
-        kernel: windows.iter().map(|window| window.0).collect(),
-        strides: windows.iter().map(|window| window.1).collect(),
-        dilations: windows.iter().map(|window| window.2).collect(),
-        pads: windows.iter().map(|window| window.3).collect(),
-        pads_end: windows.iter().map(|window| window.4).collect(),
-    }
+fn window((kernel, stride, dilation, before, behind): (usize, usize, usize, isize, isize)) -> Window {
+    Window { kernel, stride, dilation, pads: [before, behind] }
 }
 
-fn output(x: &View, windows: &[Window]) -> Shape {
-    let spatial = x.shape[2..].iter().zip(windows).map(|(&extent, &(kernel, step, dilation, before, behind))| {
-        let room = extent as isize + before + behind - (dilation * (kernel - 1) + 1) as isize;
-        (room / step as isize + 1) as usize
-    });
-    x.shape[..2].iter().copied().chain(spatial).collect()
-}
-
+/// Compares a pool with loops in double precision, or with the host where results are not defined.
 fn check_pool(kind: PoolKind, x: View, windows: &[Window], y: impl Fn(&[usize]) -> View, with_index: bool) {
-    let shape = output(&x, windows);
-    let elems = shape.iter().product();
+    let case = Pooling::new(kind, &x.shape, windows);
+    let shape = case.output().unwrap();
     let dtype = x.dtype;
     let relative = match dtype {
         DType::F16 => 2e-3,
@@ -47,19 +33,20 @@ fn check_pool(kind: PoolKind, x: View, windows: &[Window], y: impl Fn(&[usize]) 
         DType::F64 => 1e-12,
         _ => 2e-6,
     };
-    // Large enough for strides that leave gaps.
-    let count =
-        1 + x.shape.iter().zip(&x.strides).map(|(&extent, &stride)| (extent - 1) * stride as usize).sum::<usize>();
+    let count = room(&x);
     let buffer = if dtype.is_float() { random(dtype, count, 3) } else { random_ints(dtype, count, 100, 3) };
     let mut outputs = vec![y(&shape)];
     outputs.extend(with_index.then(|| dense(2, DType::I64, &shape)));
-    let sizes = vec![elems; outputs.len()];
-    check(&step(Prim::Pool(pool(kind, windows)), vec![x], outputs), &[buffer], &sizes, relative);
+    let sample = Sample::new(case.prim(), vec![(x, buffer)], outputs);
+    match case.expected(&sample.values()[0]) {
+        Some(expected) => check_numbers(&TARGETS, &sample, &expected[..1 + usize::from(with_index)], relative),
+        None => check(&sample.step, &sample.inputs, &sample.rooms(), relative),
+    }
 }
 
 #[test]
 fn every_kind_over_two_axes() {
-    let windows = [(3, 2, 1, 1, 1), (2, 1, 2, 0, 2)];
+    let windows = [(3, 2, 1, 1, 1), (2, 1, 2, 0, 2)].map(window);
     for kind in KINDS {
         check_pool(kind, dense(0, DType::F32, &[2, 3, 9, 8]), &windows, |y| dense(1, DType::F32, y), false);
     }
@@ -70,7 +57,13 @@ fn every_type() {
     for dtype in [DType::F64, DType::F16, DType::Bf16, DType::I8, DType::U8, DType::I32, DType::I64] {
         let kinds: &[PoolKind] = if dtype.is_float() { &KINDS[..2] } else { &[MAX] };
         for &kind in kinds {
-            check_pool(kind, dense(0, dtype, &[1, 3, 7, 7]), &[(3, 2, 1, 1, 1); 2], |y| dense(1, dtype, y), false);
+            check_pool(
+                kind,
+                dense(0, dtype, &[1, 3, 7, 7]),
+                &[window((3, 2, 1, 1, 1)); 2],
+                |y| dense(1, dtype, y),
+                false,
+            );
         }
     }
 }
@@ -78,27 +71,33 @@ fn every_type() {
 #[test]
 fn one_and_three_axes() {
     for kind in KINDS {
-        check_pool(kind, dense(0, DType::F32, &[2, 3, 11]), &[(4, 3, 1, 2, 1)], |y| dense(1, DType::F32, y), false);
+        check_pool(
+            kind,
+            dense(0, DType::F32, &[2, 3, 11]),
+            &[(4, 3, 1, 2, 1)].map(window),
+            |y| dense(1, DType::F32, y),
+            false,
+        );
         let x = dense(0, DType::F32, &[1, 2, 5, 4, 6]);
-        check_pool(kind, x, &[(2, 2, 1, 0, 1), (3, 1, 1, 1, 1), (2, 3, 2, 1, 0)], |y| dense(1, DType::F32, y), false);
+        check_pool(
+            kind,
+            x,
+            &[(2, 2, 1, 0, 1), (3, 1, 1, 1, 1), (2, 3, 2, 1, 0)].map(window),
+            |y| dense(1, DType::F32, y),
+            false,
+        );
     }
 }
 
 #[test]
-fn places_of_the_largest() {
+fn positions_of_maxima() {
     for column_major in [false, true] {
         let kind = PoolKind::Max { column_major };
-        let windows = [(3, 2, 1, 1, 1), (2, 2, 2, 1, 1)];
+        let windows = [(3, 2, 1, 1, 1), (2, 2, 2, 1, 1)].map(window);
         check_pool(kind, dense(0, DType::F32, &[2, 3, 7, 9]), &windows, |y| dense(1, DType::F32, y), true);
         let x = dense(0, DType::U8, &[1, 2, 4, 5, 6]);
-        check_pool(kind, x, &[(2, 2, 1, 0, 0); 3], |y| dense(1, DType::U8, y), true);
+        check_pool(kind, x, &[window((2, 2, 1, 0, 0)); 3], |y| dense(1, DType::U8, y), true);
     }
-}
-
-/// Strides of `[n, c, h, w]` with channels innermost.
-fn channels_last(shape: &[usize]) -> [isize; 4] {
-    let [_, c, h, w] = [shape[0], shape[1], shape[2], shape[3]].map(|extent| extent as isize);
-    [h * w * c, 1, w * c, c]
 }
 
 #[test]
@@ -106,9 +105,9 @@ fn channels_innermost() {
     for (dtype, channels) in [(DType::F16, 16), (DType::F32, 12), (DType::F32, 5), (DType::F16, 2)] {
         let shape = [2, channels, 9, 8];
         for kind in &KINDS[..2] {
-            let x = strided(0, dtype, &shape, &channels_last(&shape), 0);
-            check_pool(*kind, x.clone(), &[(3, 2, 1, 1, 1); 2], |y| strided(1, dtype, y, &channels_last(y), 0), false);
-            check_pool(*kind, x, &[(3, 2, 1, 1, 1); 2], |y| dense(1, dtype, y), false);
+            let x = channels_last(0, dtype, &shape);
+            check_pool(*kind, x.clone(), &[window((3, 2, 1, 1, 1)); 2], |y| channels_last(1, dtype, y), false);
+            check_pool(*kind, x, &[window((3, 2, 1, 1, 1)); 2], |y| dense(1, dtype, y), false);
         }
     }
 }
@@ -116,7 +115,7 @@ fn channels_innermost() {
 /// So many elements that each thread computes a run of rows; the runs do not end together.
 #[test]
 fn square_windows_of_many_elements() {
-    let windows: [Window; 4] = [(3, 2, 1, 1, 1), (2, 2, 1, 0, 0), (3, 1, 1, 1, 1), (2, 1, 1, 1, 2)];
+    let windows = [(3, 2, 1, 1, 1), (2, 2, 1, 0, 0), (3, 1, 1, 1, 1), (2, 1, 1, 1, 2)].map(window);
     for (number, window) in windows.into_iter().enumerate() {
         for (kind, dtype) in [(MAX, DType::F16), (KINDS[1 + number % 2], DType::F32), (MAX, DType::I8)] {
             let x = dense(0, dtype, &[2, 50, 27, 31]);
@@ -132,20 +131,19 @@ fn square_windows_of_many_elements() {
     }
     // Rows of x are not contiguous, and the channels of y are innermost.
     let x = strided(0, DType::F32, &[3, 40, 27, 31], &[40 * 900, 900, 33, 1], 0);
-    check_pool(MAX, x.clone(), &[(3, 2, 1, 1, 1); 2], |y| dense(1, DType::F32, y), false);
-    check_pool(MAX, x, &[(3, 2, 1, 1, 1); 2], |y| strided(1, DType::F32, y, &channels_last(y), 0), false);
+    check_pool(MAX, x.clone(), &[window((3, 2, 1, 1, 1)); 2], |y| dense(1, DType::F32, y), false);
+    check_pool(MAX, x, &[window((3, 2, 1, 1, 1)); 2], |y| channels_last(1, DType::F32, y), false);
 }
 
 #[test]
 fn nan_never_wins() {
     let numbers = (0..81).map(|at| Scalar::Float(if at % 2 == 0 || at < 30 { f64::NAN } else { f64::from(at) - 60.0 }));
     let x = Tensor::from_scalars(DType::F32, &[81], numbers).unwrap();
-    for window in [(3, 2, 1, 1, 1), (2, 1, 1, 0, 0)] {
-        let view = dense(0, DType::F32, &[1, 1, 9, 9]);
-        let shape = output(&view, &[window; 2]);
-        let y = dense(1, DType::F32, &shape);
+    for window in [(3, 2, 1, 1, 1), (2, 1, 1, 0, 0)].map(window) {
+        let case = Pooling::new(MAX, &[1, 1, 9, 9], &[window; 2]);
+        let y = dense(1, DType::F32, &case.output().unwrap());
         let elems = y.elems();
-        let step = step(Prim::Pool(pool(MAX, &[window; 2])), vec![view], vec![y]);
+        let step = step(case.prim(), vec![dense(0, DType::F32, &case.input)], vec![y]);
         check(&step, std::slice::from_ref(&x), &[elems], 0.0);
     }
 }
@@ -156,10 +154,16 @@ fn windows_in_the_padding() {
         check_pool(
             *kind,
             dense(0, DType::F32, &[1, 1, 3, 3]),
-            &[(2, 1, 1, 2, 3); 2],
+            &[window((2, 1, 1, 2, 3)); 2],
             |y| dense(1, DType::F32, y),
             false,
         );
     }
-    check_pool(MAX, dense(0, DType::I32, &[1, 1, 3, 3]), &[(2, 1, 1, 2, 3); 2], |y| dense(1, DType::I32, y), true);
+    check_pool(
+        MAX,
+        dense(0, DType::I32, &[1, 1, 3, 3]),
+        &[window((2, 1, 1, 2, 3)); 2],
+        |y| dense(1, DType::I32, y),
+        true,
+    );
 }

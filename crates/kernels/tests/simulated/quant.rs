@@ -1,11 +1,13 @@
 //! Tests products with packed weights in the simulator, against loops in double precision and the host's primitives.
 
 use graph::expr::{Binary, Expr, Unary};
-use graph::prim::{Epilogue, Gate, Norm, Product, ProductKind, QuantMatMul, WeightLayout, Zeros};
-use graph::{DType, Scalar, Tensor, View};
+use graph::prim::{Epilogue, Gate, Norm, Product, ProductKind, Zeros};
+use graph::{DType, Tensor, View};
 use kernels::Arch;
+use testkit::ops::Sample;
+use testkit::ops::quant::{self, Packed};
 
-use crate::common::{dense, due, on_host, random, random_ints, simulate, step, strided};
+use crate::common::{dense, due, list, on_host, random, simulate, strided};
 
 /// Every kind of wave and matrix instruction.
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
@@ -47,16 +49,6 @@ const PLAIN: Problem = Problem {
     kernel: None,
 };
 
-/// The number at an index in a row of packed numbers.
-fn field(bytes: &[u8], bits: usize, at: usize) -> f64 {
-    let bit = at * bits;
-    f64::from(bytes[bit / 8] >> (bit % 8) & (((1u32 << bits) - 1) as u8))
-}
-
-fn numbers(tensor: &Tensor) -> Vec<f64> {
-    tensor.scalars().map(Scalar::as_f64).collect()
-}
-
 /// `sum + in1`, in the type of the output.
 fn added(dtype: DType) -> Expr {
     let mut expr = Expr::new();
@@ -83,85 +75,52 @@ fn gate(dtype: DType) -> Expr {
 
 impl Problem {
     fn check_on(&self, targets: &[&str], orders: std::ops::Range<i32>) {
-        let Problem { rows, depth, columns, bits, block, zeros, dtype, .. } = *self;
-        let blocks = depth.div_ceil(block);
-        let made = columns;
-        let columns = if self.gated { 2 * columns } else { columns };
-        let prim = QuantMatMul { bits, block, zeros, rounds_activations: false, layout: WeightLayout::Onnx };
-        let (row_bytes, zero_bytes) = (blocks * prim.block_bytes(), prim.zero_bytes(depth));
+        let Problem { rows, depth, bits, block, zeros, dtype, .. } = *self;
+        let (made, columns) = (self.columns, self.columns * if self.gated { 2 } else { 1 });
+        let packed = Packed { rows, depth, columns, bits, block, zeros };
         let pitch = depth + if self.loose { 3 } else { 0 };
-        let a = random(dtype, rows * pitch + 1, 3);
-        let weights = random_ints(DType::U8, columns * row_bytes, 256, 5);
-        let scales = random(self.scales, columns * blocks, 7);
-        let packed = random_ints(DType::U8, columns * zero_bytes, 256, 9);
-        let floats = random(self.scales, columns * blocks, 11);
-        let residual = random(dtype, rows * columns, 13);
-        let row_stride = pitch as isize;
-        let mut inputs: Vec<View> = vec![
-            strided(0, dtype, &[1, rows, depth], &[0, row_stride, 1], isize::from(self.loose)),
-            dense(1, DType::U8, &[columns, blocks, prim.block_bytes()]),
-            dense(2, self.scales, &[columns, blocks]),
-        ];
-        let mut data = vec![a.clone(), weights.clone(), scales.clone()];
-        match zeros {
-            Zeros::Middle => {}
-            Zeros::Packed => {
-                inputs.push(dense(3, DType::U8, &[columns, zero_bytes]));
-                data.push(packed.clone());
-            }
-            Zeros::Floats => {
-                inputs.push(dense(3, self.scales, &[columns, blocks]));
-                data.push(floats.clone());
-            }
-        }
-        let mut made_by = Product::from(ProductKind::QuantMatMul(prim.clone()));
-        let gains = random(dtype, depth, 15);
+        let strides = [0, pitch as isize, 1];
+        let a = strided(0, dtype, &[1, rows, depth], &strides, isize::from(self.loose));
+        let mut inputs = vec![(a, random(dtype, rows * pitch + 1, 3))];
+        inputs.extend(packed.weights(self.scales));
+        let add = |inputs: &mut Vec<(View, Tensor)>, shape: &[usize], seed: u64| {
+            inputs.push((dense(inputs.len() as u32, dtype, shape), random(dtype, shape.iter().product(), seed)));
+            inputs.len() - 1
+        };
+        let mut product = Product::from(ProductKind::QuantMatMul(packed.prim()));
+        let gains = self.normed.then(|| add(&mut inputs, &[depth], 15));
         if self.normed {
-            inputs.push(dense(inputs.len() as u32, dtype, &[depth]));
-            data.push(gains.clone());
-            let epsilon = 0.25;
-            let norm =
-                Norm { axes: 1, epsilon, centre: false, scale: true, bias: false, round_before_scale: self.fused };
-            made_by = made_by.with_prologue(norm);
+            let norm = Norm {
+                axes: 1,
+                epsilon: 0.25,
+                centre: false,
+                scale: true,
+                bias: false,
+                round_before_scale: self.fused,
+            };
+            product = product.with_prologue(norm);
         }
         if self.gated {
-            made_by = made_by.with_gate(Gate { dtype, expr: gate(dtype) });
+            product = product.with_gate(Gate { dtype, expr: gate(dtype) });
         }
         let operands = inputs.len();
+        let residual = self.fused.then(|| add(&mut inputs, &[1, rows, columns], 13));
         if self.fused {
-            inputs.push(dense(operands as u32, dtype, &[1, rows, columns]));
-            data.push(residual.clone());
-            made_by = made_by.with_epilogue(Epilogue { operands, dtype, expr: added(dtype) });
+            product = product.with_epilogue(Epilogue { operands, dtype, expr: added(dtype) });
         }
         let y = dense(inputs.len() as u32, dtype, &[1, rows, made]);
-        let step = step(made_by.into(), inputs, vec![y]);
-        let (mut left, factors, bases, addends) = (numbers(&a), numbers(&scales), numbers(&floats), numbers(&residual));
-        if self.normed {
-            for m in 0..rows {
-                let row = &mut left[usize::from(self.loose) + m * pitch..][..depth];
+        let sample = Sample::new(product.into(), inputs, vec![y]);
+        let mut values = sample.values();
+        if let Some(gains) = gains.map(|at| values[at].clone()) {
+            for row in values[0].chunks_mut(depth) {
                 let squares: f64 = row.iter().map(|x| x * x).sum();
                 let root = (squares / depth as f64 + 0.25).sqrt();
-                row.iter_mut().zip(numbers(&gains)).for_each(|(x, gain)| *x *= gain / root);
+                row.iter_mut().zip(&gains).for_each(|(x, gain)| *x *= gain / root);
             }
         }
-        let (weights, packed) = (weights.bytes(), packed.bytes());
-        let weight = |n: usize, k: usize| {
-            let zero = match zeros {
-                Zeros::Middle => prim.middle() as f64,
-                Zeros::Packed => field(&packed[n * zero_bytes..], bits, k / block),
-                Zeros::Floats => bases[n * blocks + k / block],
-            };
-            (field(&weights[n * row_bytes..], bits, k) - zero) * factors[n * blocks + k / block]
-        };
-        let mut wanted = Vec::new();
-        for m in 0..rows {
-            for n in 0..columns {
-                let term = |k: usize| left[usize::from(self.loose) + m * pitch + k] * weight(n, k);
-                let sum: f64 = (0..depth).map(term).sum();
-                let size: f64 = (0..depth).map(|k| term(k).abs()).sum();
-                wanted.push((sum + if self.fused { addends[m * columns + n] } else { 0.0 }, size.max(1.0)));
-            }
-        }
+        let sums = packed.expected(&values).into_iter().enumerate();
+        let mut wanted: Vec<(f64, f64)> =
+            sums.map(|(at, (sum, size))| (sum + residual.map_or(0.0, |of| values[of][at]), size.max(1.0))).collect();
         if self.gated {
             wanted = (0..rows * made)
                 .map(|at| {
@@ -177,19 +136,19 @@ impl Problem {
             _ => 1e-6,
         };
         let compare = |found: &Tensor, by: &str| {
-            for (at, (found, (wanted, size))) in numbers(found).into_iter().zip(&wanted).enumerate() {
+            for (at, (found, (wanted, size))) in list(found).into_iter().zip(&wanted).enumerate() {
                 let error = (found - wanted).abs();
                 assert!(error <= relative * size, "{by}: {self:?}: element {at} is {found} instead of {wanted}");
             }
         };
-        compare(&on_host(&step, &data, &[rows * made]).unwrap()[0], "host");
+        compare(&on_host(&sample.step, &sample.inputs, &[rows * made]).unwrap()[0], "host");
         for target in due(targets) {
             if let Some(kernel) = self.kernel {
-                let work = kernels::work(&step, &Arch::new(target, 4)).unwrap();
+                let work = kernels::work(&sample.step, &Arch::new(target, 4)).unwrap();
                 assert_eq!(work.launches[0].kernel.name, kernel, "{self:?}");
             }
             for order in orders.clone() {
-                let (found, fault) = simulate(&step, &data, &[rows * made], target, order).unwrap();
+                let (found, fault) = simulate(&sample.step, &sample.inputs, &[rows * made], target, order).unwrap();
                 assert_eq!(fault, 0);
                 compare(&found[0], target);
             }
@@ -199,15 +158,9 @@ impl Problem {
 
 #[test]
 fn every_width_block_and_kind_of_zero() {
-    for bits in [2, 4, 8] {
-        for block in [16, 32, 64, 128, 256] {
-            for zeros in [Zeros::Middle, Zeros::Packed, Zeros::Floats] {
-                for depth in [2 * block, 2 * block + 24, 3 * block - 1] {
-                    Problem { bits, block, zeros, depth, columns: 19, ..PLAIN }
-                        .check_on(&["gfx1100", "gfx942", "sm_90"], 0..1);
-                }
-            }
-        }
+    for Packed { rows, depth, columns, bits, block, zeros } in quant::forms(1, 19) {
+        let problem = Problem { rows, depth, columns, bits, block, zeros, ..PLAIN };
+        problem.check_on(&["gfx1100", "gfx942", "sm_90"], 0..1);
     }
 }
 
@@ -240,7 +193,7 @@ fn weights_of_many_rows_are_unpacked_first() {
 }
 
 #[test]
-fn weights_of_one_row_come_through_lds() {
+fn weights_of_one_row_pass_through_lds() {
     for dtype in [DType::F16, DType::Bf16] {
         let plain = Problem { dtype, scales: dtype, kernel: Some("quant_row"), ..PLAIN };
         // One round, unequal numbers of rounds per wave, one each, and four each, all in flight at once.
@@ -259,7 +212,7 @@ fn weights_of_one_row_come_through_lds() {
 }
 
 #[test]
-fn waves_and_blocks_share_deep_products() {
+fn deep_products_are_split_among_waves_and_blocks() {
     for rows in [1, 5] {
         for dtype in [DType::F32, DType::F16] {
             for (depth, columns) in [(4096, 3), (3000, 200), (8192, 16)] {
@@ -271,7 +224,7 @@ fn waves_and_blocks_share_deep_products() {
 }
 
 #[test]
-fn rows_may_lie_anywhere_and_results_go_through_an_epilogue() {
+fn rows_may_be_strided_and_results_have_an_epilogue() {
     for rows in [1, 4, 11] {
         for dtype in [DType::F32, DType::F16] {
             for loose in [false, true] {
@@ -306,7 +259,7 @@ fn rows_that_do_not_fit_are_declined() {
 }
 
 #[test]
-fn columns_are_put_together_in_pairs() {
+fn columns_are_combined_in_pairs() {
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
         for (rows, normed) in [(1, false), (1, true), (5, false), (8, true), (18, false)] {
             let plain = Problem { dtype, scales: dtype, rows, normed, gated: true, ..PLAIN };

@@ -1,42 +1,34 @@
 //! Tests recurrent layers in the simulator.
 
 use graph::prim::{Cell, RecurrentInputs};
-use graph::{DType, Prim, Scalar, Tensor, View};
+use graph::{DType, Prim, View};
 use testkit::ops::recurrent::{CELLS, Input, KINDS, Layer, activation};
+use testkit::ops::{Sample, ints, tensor};
 
-use crate::common::{TARGETS, check, check_numbers, dense, random, step, strided};
+use crate::common::{TARGETS, check, check_numbers, dense, list, random, step, strided};
 
 /// Compares a layer with the host, and in single and double precision with the equations.
 fn run(layer: &Layer, dtype: DType) {
-    let (mut views, mut buffers): (Vec<View>, Vec<Tensor>) = (Vec::new(), Vec::new());
-    for (buffer, (input, shape)) in (0..).zip(layer.inputs()) {
-        let count = shape.iter().product();
+    let inputs = (0..).zip(layer.inputs()).map(|(buffer, (input, shape))| {
         if input == Input::Lengths {
             // One empty sequence, one that is too long, and others in between.
-            let lengths = (0..layer.batch).map(|at| Scalar::Int([layer.steps as i64 + 3, 0, 1, 2][at % 4]));
-            views.push(dense(buffer, DType::I32, &shape));
-            buffers.push(Tensor::from_scalars(DType::I32, &[count], lengths).unwrap());
-            continue;
+            let lengths = (0..layer.batch).map(|at| [layer.steps as i64 + 3, 0, 1, 2][at % 4]);
+            return (dense(buffer, DType::I32, &shape), ints(DType::I32, lengths));
         }
-        let seed = 30 + input as u64;
-        let scalars = random(dtype, count, seed).scalars().map(|v| v.as_f64() * 0.5).collect::<Vec<_>>();
-        views.push(dense(buffer, dtype, &shape));
-        buffers.push(Tensor::from_scalars(dtype, &[count], scalars.into_iter().map(Scalar::Float)).unwrap());
-    }
+        let numbers = list(&random(dtype, shape.iter().product(), 30 + input as u64));
+        (dense(buffer, dtype, &shape), tensor(dtype, numbers.into_iter().map(|value| value * 0.5)))
+    });
     let outputs: Vec<View> = (8..).zip(layer.outputs()).map(|(buffer, shape)| dense(buffer, dtype, &shape)).collect();
-    let sizes: Vec<usize> = outputs.iter().map(View::elems).collect();
     let relative = match dtype {
         DType::F64 => 1e-12,
         DType::F16 => 2e-3,
         DType::Bf16 => 1.6e-2,
         _ => 4e-6,
     };
-    let step = step(Prim::Recurrent(layer.prim.clone()), views, outputs);
-    check(&step, &buffers, &sizes, relative);
+    let sample = Sample::new(Prim::Recurrent(layer.prim.clone()), inputs.collect(), outputs);
+    check(&sample.step, &sample.inputs, &sample.rooms(), relative);
     if matches!(dtype, DType::F32 | DType::F64) {
-        let values: Vec<Vec<f64>> =
-            buffers.iter().map(|buffer| buffer.scalars().map(|value| value.as_f64()).collect()).collect();
-        check_numbers(&TARGETS[..1], &step, &buffers, &layer.expected(&values), relative);
+        check_numbers(&TARGETS[..1], &sample, &layer.expected(&sample.values()), relative);
     }
 }
 
@@ -89,7 +81,7 @@ fn every_activation() {
 }
 
 #[test]
-fn batches_first_and_turned_weights() {
+fn batch_first_inputs_and_transposed_weights() {
     let (steps, batch, input, hidden) = (3usize, 2usize, 4usize, 5usize);
     let prim = Layer::new(Cell::Rnn).prim;
     let views = vec![

@@ -2,21 +2,9 @@
 
 use graph::prim::{Reduce, ReduceKind};
 use graph::{DType, Prim, Tensor, View};
+use testkit::ops::reduce::KINDS;
 
 use crate::common::{check, dense, kernel_of, random, random_ints, step, strided};
-
-const KINDS: [ReduceKind; 10] = [
-    ReduceKind::Sum,
-    ReduceKind::Mean,
-    ReduceKind::Prod,
-    ReduceKind::Max,
-    ReduceKind::Min,
-    ReduceKind::SumSquare,
-    ReduceKind::L1,
-    ReduceKind::L2,
-    ReduceKind::LogSum,
-    ReduceKind::LogSumExp,
-];
 
 fn relative(dtype: DType) -> f64 {
     match dtype {
@@ -49,6 +37,10 @@ fn every_kind_of_every_type() {
             // Each kernel source has to be compiled, so all kinds run only for representative types.
             let stands = matches!(dtype, DType::F32 | DType::F16 | DType::I32 | DType::U8);
             let is_common = matches!(kind, ReduceKind::Mean | ReduceKind::Max);
+            // ONNX has no mean of booleans.
+            if dtype == DType::Bool && kind == ReduceKind::Mean {
+                continue;
+            }
             if kind == ReduceKind::LogSumExp && !dtype.is_float() || !stands && !is_common {
                 continue;
             }
@@ -67,7 +59,7 @@ fn rows_of_all_lengths() {
 }
 
 #[test]
-fn many_short_rows_one_behind_the_other() {
+fn many_short_contiguous_rows() {
     for dtype in [DType::F32, DType::F16, DType::F64] {
         for (rows, length) in [(1200, 49), (300, 197), (5001, 3), (150, 511), (130, 1001)] {
             reduce(ReduceKind::Mean, 1, dense(0, dtype, &[rows, length]), rows * length);
@@ -116,14 +108,14 @@ fn parts_of_buffers_and_repeated_elements() {
 }
 
 #[test]
-fn six_axes_that_do_not_join_on_either_side() {
+fn six_axes_that_cannot_be_merged() {
     let shape = [2; 12];
     let strides = [10_000, 20, 5_000, 10, 2_500, 5, 1_200, 600, 300, 150, 70, 1];
     reduce(ReduceKind::Sum, 6, strided(0, DType::F32, &shape, &strides, 0), 20_000);
 }
 
 #[test]
-fn nothing_gives_what_the_fold_begins_with() {
+fn empty_reductions_give_the_initial_value() {
     for kind in KINDS {
         reduce(kind, 1, dense(0, DType::F32, &[3, 0]), 0);
         if kind != ReduceKind::LogSumExp {

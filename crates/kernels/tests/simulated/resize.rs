@@ -2,18 +2,10 @@
 
 use graph::prim::{Coordinates, Interpolation, Nearest, Resize};
 use graph::{DType, Prim, View};
+use testkit::ops::resize::COORDINATES;
 
 use crate::common::{check, dense, random, random_ints, step, strided};
 
-const COORDINATES: [Coordinates; 7] = [
-    Coordinates::HalfPixel,
-    Coordinates::HalfPixelSymmetric,
-    Coordinates::PytorchHalfPixel,
-    Coordinates::AlignCorners,
-    Coordinates::Asymmetric,
-    Coordinates::TfCropAndResize,
-    Coordinates::TfHalfPixelForNn,
-];
 const CUBIC: Interpolation = Interpolation::Cubic { a: -0.75, exclude_outside: false };
 
 fn resize(interpolation: Interpolation, coordinates: Coordinates, x: &View, extents: &[usize]) -> Resize {
@@ -71,7 +63,7 @@ fn weighted_elements_in_all_coordinates() {
 }
 
 #[test]
-fn outside_is_left_out_and_filters_are_stretched() {
+fn outside_positions_are_excluded_and_filters_are_stretched() {
     let x = dense(0, DType::F32, &[1, 2, 16, 20]);
     for interpolation in [Interpolation::Linear, CUBIC, Interpolation::Cubic { a: -0.5, exclude_outside: true }] {
         for extents in [[1, 2, 5, 7], [1, 2, 40, 6]] {

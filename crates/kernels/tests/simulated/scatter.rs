@@ -2,11 +2,9 @@
 
 use graph::prim::{Scatter, ScatterKind};
 use graph::{DType, Prim, Scalar, Tensor};
+use testkit::ops::indexing::KINDS;
 
 use crate::common::{SHIFT, check_on, dense, random, random_indices, random_ints, simulate, step, strided};
-
-const KINDS: [ScatterKind; 5] =
-    [ScatterKind::Replace, ScatterKind::Add, ScatterKind::Mul, ScatterKind::Max, ScatterKind::Min];
 
 fn indices(count: usize, extent: i64, seed: u64) -> Tensor {
     random_indices(DType::I64, count, extent, seed)
@@ -16,7 +14,7 @@ fn indices(count: usize, extent: i64, seed: u64) -> Tensor {
 const WAVES: [&str; 2] = ["gfx1030", "gfx906"];
 
 #[test]
-fn elements_meet_in_order() {
+fn element_updates_are_combined_in_order() {
     for kind in KINDS {
         for (dtype, data, updates, axis) in [
             (DType::F32, vec![6, 7], vec![6, 20], 1),
@@ -34,7 +32,7 @@ fn elements_meet_in_order() {
 }
 
 #[test]
-fn slices_meet_in_order() {
+fn slice_updates_are_combined_in_order() {
     for kind in KINDS {
         for (dtype, data, index, updates) in [
             (DType::F32, vec![5, 16], vec![12, 1], vec![12, 16]),
@@ -70,10 +68,10 @@ fn strided_operands() {
 }
 
 #[test]
-fn buffers_that_no_pack_is_aligned_to() {
-    // The other tests of this program pass either way.
+fn buffers_that_are_not_aligned_to_packs() {
+    // Shifts every buffer by one element, so that none is aligned to a pack.
     SHIFT.set(1);
-    slices_meet_in_order();
+    slice_updates_are_combined_in_order();
     SHIFT.set(0);
 }
 

@@ -23,7 +23,7 @@ fn rows_of_all_lengths_and_types() {
 }
 
 #[test]
-fn rows_that_do_not_begin_at_multiples_of_a_pack() {
+fn rows_that_do_not_start_at_a_multiple_of_a_pack() {
     for (dtype, relative) in [(DType::F32, 2e-6), (DType::F64, 1e-12), (DType::F16, 2e-3)] {
         for (rows, columns) in [(300, 197), (1100, 49), (4200, 3), (150, 511)] {
             softmax(rows == 300, dense(0, dtype, &[rows, columns]), rows * columns, relative);
@@ -37,7 +37,7 @@ fn rows_that_do_not_begin_at_multiples_of_a_pack() {
 }
 
 #[test]
-fn rows_that_take_more_registers_or_none() {
+fn rows_that_need_more_registers_or_do_not_fit_in_them() {
     for (dtype, relative) in [(DType::F32, 2e-6), (DType::F16, 2e-3)] {
         for (rows, columns) in [(2, 4096), (1, 3001), (1, 9000), (1, 8200)] {
             softmax(false, dense(0, dtype, &[rows, columns]), rows * columns, relative);
@@ -59,7 +59,7 @@ fn rows_that_are_columns_of_another_tensor() {
 }
 
 #[test]
-fn rows_on_six_axes_that_do_not_join() {
+fn rows_on_six_axes_that_cannot_be_merged() {
     let strides = [30_000, 12_000, 5_000, 2_000, 900, 400, 1];
     softmax(false, strided(0, DType::F32, &[2, 2, 2, 2, 2, 2, 24], &strides, 4), 60_000, 2e-6);
 }

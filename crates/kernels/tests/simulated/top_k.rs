@@ -18,7 +18,7 @@ fn search(k: usize, x: View, buffer: &Tensor) {
 }
 
 #[test]
-fn every_type_with_many_equals() {
+fn every_type_with_many_equal_elements() {
     for dtype in DType::ALL {
         let below = if dtype == DType::Bool { 2 } else { 9 };
         search(6, dense(0, dtype, &[5, 40]), &random_ints(dtype, 200, below, 3));
@@ -45,7 +45,7 @@ fn rows_of_several_runs() {
 }
 
 #[test]
-fn strided_rows_and_values_alone() {
+fn strided_rows_and_values_without_indices() {
     search(3, strided(0, DType::F16, &[2, 3, 9], &[1, 20, 2], 1), &random(DType::F16, 80, 5));
     let (x, y) = (dense(0, DType::F32, &[4, 9]), strided(1, DType::F32, &[4, 3], &[1, 4], 0));
     let step = step(Prim::TopK(TopK { k: 3, largest: true, sorted: false }), vec![x], vec![y]);

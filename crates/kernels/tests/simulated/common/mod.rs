@@ -1,4 +1,4 @@
-//! Runs steps in the wave simulator and compares them with the host device's primitives.
+//! Runs steps in the wave simulator and compares them with definitions and with the host device's primitives.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 mod guarded;
 
@@ -8,52 +8,16 @@ use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex};
 
 use graph::prim::BufferId;
-use graph::{DType, Prim, Scalar, Step, Tensor, View, shape};
+use graph::{DType, Prim, Step, Tensor, View};
 use kernels::sim::Simulator;
 use kernels::{Arch, Compiler, HostLaunch, Kernel, Pointer};
 use libloading::Library;
+use testkit::ops::{Sample, compare, definition, places};
+use testkit::part;
+
+pub use testkit::ops::{dense, list, random, random_indices, random_ints, strided};
 
 use guarded::Guarded;
-
-/// A dense view of a whole buffer.
-pub fn dense(buffer: u32, dtype: DType, shape: &[usize]) -> View {
-    let strides = shape::dense_strides(shape);
-    View { buffer: BufferId(buffer), dtype, shape: shape.into(), strides, offset: 0 }
-}
-
-/// A view with the given strides.
-pub fn strided(buffer: u32, dtype: DType, shape: &[usize], strides: &[isize], offset: isize) -> View {
-    View { buffer: BufferId(buffer), dtype, shape: shape.into(), strides: strides.iter().copied().collect(), offset }
-}
-
-/// Deterministic numbers between -2 and 2, as a buffer of `count` elements.
-pub fn random(dtype: DType, count: usize, seed: u64) -> Tensor {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let values = (0..count).map(|_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        Scalar::Float((state >> 11) as f64 / (1u64 << 53) as f64 * 4.0 - 2.0)
-    });
-    Tensor::from_scalars(dtype, &[count], values).unwrap()
-}
-
-/// Integers below `below`.
-pub fn random_ints(dtype: DType, count: usize, below: i64, seed: u64) -> Tensor {
-    let floats = random(DType::F64, count, seed);
-    let values = floats.scalars().map(|value| {
-        let share = (value.as_f64() + 2.0) / 4.0;
-        Scalar::Int(((share * below as f64) as i64).min(below - 1))
-    });
-    Tensor::from_scalars(dtype, &[count], values).unwrap()
-}
-
-/// Indices from `-extent` to `extent - 1`.
-pub fn random_indices(dtype: DType, count: usize, extent: i64, seed: u64) -> Tensor {
-    let values = random_ints(DType::I64, count, 2 * extent, seed);
-    let shifted = values.scalars().map(|value| Scalar::Int(value.as_i64() - extent));
-    Tensor::from_scalars(dtype, &[count], shifted).unwrap()
-}
 
 static SIMULATOR: LazyLock<Simulator> = LazyLock::new(|| {
     // Kept between runs: unchanged kernel sources are not compiled again.
@@ -218,25 +182,20 @@ pub fn left_by_host(step: &Step, inputs: &[Tensor], output_elems: &[usize]) -> (
 /// Targets that represent the kinds of wave: 32 and 64 lanes, without and with matrix instructions.
 pub const TARGETS: [&str; 4] = ["gfx1030", "gfx906", "gfx1100", "gfx942"];
 
-/// The targets to test: all, or those of a part if `KERNELS_TEST_PART` is set to one, such as `1/3`. Every test has at
-/// least one target in every part.
-pub fn due<'a>(targets: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
-    let part = std::env::var("KERNELS_TEST_PART").unwrap_or_else(|_| "0/1".to_owned());
-    let (part, parts) = part.split_once('/').unwrap();
-    let parts = parts.parse::<usize>().unwrap().min(targets.len());
-    let part = part.parse::<usize>().unwrap() % parts;
-    targets.iter().enumerate().filter(move |(at, _)| at % parts == part).map(|(_, target)| *target)
+/// The targets to test: all, or those of the part that is due.
+pub fn due<'a>(targets: &'a [&'a str]) -> Vec<&'a str> {
+    part::due(targets.iter().copied())
 }
 
-/// Runs a step on the host and in the simulator, for all kinds of wave and three thread orders, and compares.
-/// `relative` is relative to the larger of 1 and the magnitude.
+/// Runs a step in the simulator, for all kinds of wave and three thread orders, and compares its outputs with those by
+/// definition, or else with the host device's. `relative` is relative to the larger of 1 and the magnitude.
 pub fn check(step: &Step, inputs: &[Tensor], output_elems: &[usize], relative: f64) {
     check_on(&TARGETS, step, inputs, output_elems, relative);
 }
 
 /// Like [`check`], for these targets.
 pub fn check_on(targets: &[&str], step: &Step, inputs: &[Tensor], output_elems: &[usize], relative: f64) {
-    let wanted = on_host(step, inputs, output_elems).unwrap();
+    let wanted = expected(step, inputs, output_elems);
     for target in due(targets) {
         for order in 0..3 {
             let (found, fault) = simulate(step, inputs, output_elems, target, order).unwrap_or_else(|declined| {
@@ -244,31 +203,38 @@ pub fn check_on(targets: &[&str], step: &Step, inputs: &[Tensor], output_elems: 
             });
             assert_eq!(fault, 0, "{target}: {step:?} reported a fault");
             for (found, wanted) in found.iter().zip(&wanted) {
-                for (at, (f, w)) in found.scalars().zip(wanted.scalars()).enumerate() {
-                    let (f, w) = (f.as_f64(), w.as_f64());
-                    let close = (f - w).abs() <= relative * w.abs().max(1.0) || f == w || f.is_nan() && w.is_nan();
-                    assert!(close, "{target}, order {order}, {step:?}: element {at} is {f} instead of {w}");
+                if let Err(difference) = compare(&list(found), wanted, relative) {
+                    panic!("{target}, order {order}, {step:?}: {difference}");
                 }
             }
         }
     }
 }
 
-/// Runs a step in the simulator, for these targets and three thread orders, and compares the outputs with numbers.
-pub fn check_numbers(targets: &[&str], step: &Step, inputs: &[Tensor], wanted: &[Vec<f64>], relative: f64) {
-    let elems: Vec<usize> = wanted.iter().map(Vec::len).collect();
-    for target in due(targets) {
-        for order in 0..3 {
-            let (found, fault) = simulate(step, inputs, &elems, target, order).unwrap_or_else(|declined| {
-                panic!("{target}: {step:?} declined: {declined}");
-            });
-            assert_eq!(fault, 0, "{target}: {step:?} reported a fault");
-            for (found, wanted) in found.iter().zip(wanted) {
-                for (at, (f, &w)) in found.scalars().zip(wanted).enumerate() {
-                    let f = f.as_f64();
-                    let close = (f - w).abs() <= relative * w.abs().max(1.0);
-                    assert!(close, "{target}, order {order}, {step:?}: element {at} is {f} instead of {w}");
-                }
+/// The buffers of a step's outputs: elements by definition where there is one, gaps as the host device leaves them.
+fn expected(step: &Step, inputs: &[Tensor], output_elems: &[usize]) -> Vec<Vec<f64>> {
+    let mut buffers: Vec<Vec<f64>> = on_host(step, inputs, output_elems).unwrap().iter().map(list).collect();
+    for ((buffer, view), numbers) in
+        buffers.iter_mut().zip(&step.outputs).zip(definition::outputs(step, inputs).into_iter().flatten())
+    {
+        places(view).into_iter().zip(numbers).for_each(|(place, number)| buffer[place] = number);
+    }
+    buffers
+}
+
+/// Runs a step in the simulator, for these targets and three thread orders, and compares the elements of its outputs
+/// with numbers.
+pub fn check_numbers(targets: &[&str], sample: &Sample, expected: &[Vec<f64>], relative: f64) {
+    let (step, rooms) = (&sample.step, sample.rooms());
+    assert_eq!(step.outputs.len(), expected.len());
+    for (target, order) in due(targets).into_iter().flat_map(|target| (0..3).map(move |order| (target, order))) {
+        let (found, fault) = simulate(step, &sample.inputs, &rooms, target, order).unwrap_or_else(|declined| {
+            panic!("{target}: {step:?} declined: {declined}");
+        });
+        assert_eq!(fault, 0, "{target}: {step:?} reported a fault");
+        for (number, (found, expected)) in sample.results(&found).iter().zip(expected).enumerate() {
+            if let Err(difference) = compare(found, expected, relative) {
+                panic!("{target}, order {order}, {step:?}: output {number}: {difference}");
             }
         }
     }

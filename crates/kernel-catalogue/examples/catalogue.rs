@@ -9,7 +9,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use kernels::{Arch, catalogue};
+use kernel_catalogue::catalogue;
+use kernels::Arch;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
