@@ -3,9 +3,9 @@
 //! `cargo run --release -p exec --example gpu_kernels -- --driver nvidia|amd|host [--kib 262144] [--rounds 30]`
 //!
 //! Times are medians between events on the device, or on the host's clock if events have no times. Bytes are the
-//! minimum that the step has to read and write; the share is relative to the driver's own copy of as many bytes in the
-//! same run. Host time is the time to queue one run of the plan. On the host driver, kernels run in the wave simulator:
-//! that shows that everything works, but says nothing about speed.
+//! minimum that the step has to read and write; the share is relative to a plain copy of the same number of bytes in
+//! the same run. Host time is the time to queue one run of the plan. On the host driver, kernels run in the wave
+//! simulator: that shows that everything works, but says nothing about speed.
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;

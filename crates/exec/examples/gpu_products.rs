@@ -18,7 +18,7 @@ use graph::{DType, Graph, Plan, Prim, Scalar, Step, Tensor, View, shape};
 use hip::{Device, DeviceBuffer, Driver, DriverKind, Event, Stream};
 use kernels::{Arch, RtcCompiler};
 
-const NO_TENSOR: &str = "bytes that make no tensor";
+const NO_TENSOR: &str = "the bytes do not match the tensor";
 
 struct Case {
     label: String,

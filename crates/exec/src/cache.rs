@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_entry_used_longest_ago_goes_first() {
+    fn the_least_recently_used_entry_is_evicted_first() {
         let mut cache = Lru::new(2);
         cache.insert(1, "one");
         cache.insert(2, "two");

@@ -34,17 +34,9 @@ impl Failure {
 }
 
 impl Capture {
-    /// Starts recording a stream. Other threads may keep using the device.
-    ///
-    /// # Errors
-    /// The driver's status.
-    ///
-    /// # Safety
-    /// The stream must live until the recording is ended or dropped.
-    pub unsafe fn begin(device: &hip::Device, stream: hip::RawStream<'_>) -> Result<Self, ExecError> {
+    /// Starts recording a stream, which lives until the recording is ended or dropped: see [`begin`](Self::begin).
+    pub(crate) fn begin_on(device: &hip::Device, stream: hip::RawStream<'static>) -> Result<Self, ExecError> {
         recorded::begin(stream.as_ptr().addr(), || device.begin_capture(stream, CaptureMode::Relaxed))?;
-        // SAFETY: the caller keeps the stream alive for as long as the handle is used.
-        let stream = unsafe { hip::RawStream::from_ptr(stream.as_ptr()) };
         let (recorded, retained, failure) = (Mutex::default(), Mutex::default(), Arc::default());
         Ok(Self { device: device.clone(), stream, recorded, retained, failure, is_open: true })
     }

@@ -73,7 +73,7 @@ impl CompiledPartition {
     /// A partition on a device, after all passes, without plans yet.
     ///
     /// # Errors
-    /// The device does not have enough memory for it.
+    /// The device does not have enough memory for it, or the width of a padded mask would choose between constants.
     pub fn new(graph: Graph, device: &dyn Device) -> Result<Self, ExecError> {
         Self::with(graph, device, Settings::default())
     }
@@ -88,6 +88,9 @@ impl CompiledPartition {
         let show = |stage: &str, graph: &Graph| watcher.iter().for_each(|watcher| watcher(stage, graph));
         show("imported", &graph);
         let fired = pass::run(&mut graph, &passes, &mut |pass, graph| show(pass.name, graph));
+        if let Some(node) = pass::padded_choice(&graph) {
+            return Err(ExecError::PaddedChoice { node });
+        }
         graph::quant::lay_out(&mut graph, &mut |weights| device.lay_out(weights));
         let (needs_value, graph) = (graph.inputs_with_needed_values(), Arc::new(graph));
         let loaded = device.load(graph.clone())?;

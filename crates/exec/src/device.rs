@@ -8,6 +8,7 @@ use graph::{Graph, Plan, Step, Tensor};
 use host_ops::Parallel;
 use kernels::Peak;
 
+use crate::ffi::GuaranteedRun;
 use crate::{Capture, ExecError, Ledger};
 
 /// Something that runs plans: the host or a GPU.
@@ -93,19 +94,12 @@ pub trait Prepared: Send + Sync {
         None
     }
 
-    /// Runs the plan, ordered with other work.
+    /// Runs the plan, ordered with other work. Callers use `run`, which is unsafe: it makes their guarantee about the
+    /// addresses the argument of this function. Its type has no public name, so all devices are in this crate.
     ///
     /// # Errors
-    /// Errors known when the call returns. Later ones are reported through the [`Ledger`] or by
-    /// [`Captured::replay`](crate::Captured::replay).
-    ///
-    /// # Safety
-    /// `run` holds one address for each of the plan's inputs and outputs. Each points to memory that the device can
-    /// access, has as many bytes as the plan was made for, and is aligned to its element type. Outputs overlap nothing,
-    /// except caches that are updated in place ([`Append`](graph::prim::Append)). Addresses of empty tensors may be
-    /// anything. All this must hold, and nothing else may change the memory, until the call returns, the stream has
-    /// passed this point, or the capture is dropped, depending on `order`.
-    unsafe fn run(self: Arc<Self>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError>;
+    /// Those of `run`.
+    fn start(self: Arc<Self>, run: GuaranteedRun<'_>, order: Order<'_>) -> Result<(), ExecError>;
 }
 
 /// One run of a plan.
@@ -118,18 +112,6 @@ pub struct Run<'a> {
     pub parallel: &'a dyn Parallel,
     /// Notified of every step.
     pub observer: Option<Arc<dyn Observer>>,
-}
-
-impl Run<'_> {
-    /// Returns an error if the number of addresses differs from the number of inputs and outputs.
-    pub(crate) fn check(&self, inputs: usize, outputs: usize) -> Result<(), ExecError> {
-        for (what, found, wanted) in [("inputs", self.inputs.len(), inputs), ("outputs", self.outputs.len(), outputs)] {
-            if found != wanted {
-                return Err(ExecError::Count { what, found, wanted });
-            }
-        }
-        Ok(())
-    }
 }
 
 /// When a run happens.

@@ -40,6 +40,14 @@ pub enum ExecError {
         /// The operator and name of the node that the step came from.
         node: String,
     },
+    /// The width of a padded mask would choose.
+    #[error(
+        "{node}: it chooses by the width of an attention mask, which is padded\n  help: do not disable the pass true-lengths; if the application does not pad masks, set ep.hip.static_pad_seq=0"
+    )]
+    PaddedChoice {
+        /// The operator and name of the node.
+        node: String,
+    },
     /// The host does not have enough memory for the values between steps.
     #[error("out of memory: a run needs {bytes} bytes between its steps\n  help: use a smaller batch or context")]
     OutOfMemory {
@@ -115,7 +123,7 @@ impl ExecError {
             },
             // The caller's data is at fault, even if a later run reports it.
             Self::Fault { .. } | Self::ForeignCapture => ErrorKind::Argument,
-            Self::NotRecordable { .. } | Self::Untimed { .. } => ErrorKind::Unsupported,
+            Self::NotRecordable { .. } | Self::Untimed { .. } | Self::PaddedChoice { .. } => ErrorKind::Unsupported,
             Self::OutOfMemory { .. } => ErrorKind::Memory,
             Self::Launch { source, .. } => source.kind(),
             Self::Driver(source) => source.kind(),
@@ -133,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bad_data_is_the_callers_and_only_the_device_is_the_devices() {
+    fn bad_data_is_the_callers_fault_not_the_devices() {
         let node = || "Gather \"lookup\"".to_owned();
         let step = |source| ExecError::Step { node: node(), source };
         let call = |code| HipError::Call { driver: DriverKind::Amd, call: "hipMemcpy", code, text: String::new() };

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_with_the_work_entered_before() {
+    fn waiting_covers_only_work_registered_before() {
         let ledger = Arc::new(Ledger::default());
         let ticket = ledger.enter();
         thread::scope(|scope| {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn work_of_plans_that_are_gone_is_not_watched_for_good() {
+    fn work_of_dropped_plans_is_removed() {
         let ledger = Ledger::default();
         let kept = Arc::new(Failing::default());
         ledger.watch(kept.clone());
@@ -237,8 +237,8 @@ mod tests {
             ledger.watch(plan.clone());
         }
         assert_eq!(ledger.lock().watched.len(), 2, "one that is kept, and the last");
-        assert_eq!(ledger.lock().failed.len(), 99, "what went wrong with the others is still reported");
+        assert_eq!(ledger.lock().failed.len(), 99, "failures of the others are still reported");
         assert_eq!(ledger.take_failure(|_| true), Some(ExecError::OutOfMemory { bytes: 1 }));
-        assert_eq!(kept.0.load(Ordering::Relaxed), 0, "nobody waits for what may be queued again");
+        assert_eq!(kept.0.load(Ordering::Relaxed), 0, "work that may be queued again is not waited for");
     }
 }

@@ -11,6 +11,11 @@
 //! | [`host`] | the host device: RAM and the CPU |
 //! | [`gpu`] | the GPU device: kernels on the streams of a driver |
 //! | [`memory`] | how much memory the engine holds, by purpose |
+//!
+//! All unsafe code is in the module `ffi`. Two functions of it are public: `run` of a [`Prepared`] plan and
+//! [`Capture::begin`]. They stay unsafe because only their callers know how long addresses and streams are valid.
+#![deny(unsafe_code)]
+
 mod assignment;
 mod cache;
 mod capture;
@@ -18,6 +23,8 @@ mod compiled_partition;
 mod device;
 pub mod dnn;
 mod error;
+#[allow(unsafe_code)]
+mod ffi;
 pub mod gpu;
 pub mod host;
 mod ledger;

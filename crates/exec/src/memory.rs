@@ -130,7 +130,7 @@ mod tests {
 
     /// No other unit test of this crate uploads anything.
     #[test]
-    fn what_is_dropped_counts_no_more_and_the_peak_stays() {
+    fn dropped_memory_is_subtracted_and_the_peak_stays() {
         let before = Purpose::Staging.usage();
         let mut share = Share::new(Purpose::Staging, 100);
         share.set(1000);

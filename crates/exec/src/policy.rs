@@ -1,7 +1,7 @@
 //! The policy: which backend runs a step of a plan.
 //!
-//! Results of tuning decide first: the fastest measured candidate runs the step. Without them, the backends of [`ORDER`]
-//! are asked in turn, and the first that accepts the step runs it. The host runs what no backend accepts.
+//! Results of tuning decide first: the fastest measured candidate runs the step. Without them, the backends of
+//! [`ORDER`] are asked in turn, and the first that accepts the step runs it. The host runs what no backend accepts.
 //!
 //! | backend | is asked for | rule |
 //! |---|---|---|
@@ -16,6 +16,7 @@ use std::str::FromStr;
 use graph::prim::ProductKind;
 use graph::{Declined, Prim, Step};
 use hip::DriverKind;
+use kernels::Arch;
 
 /// A backend that a GPU asks to run a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,13 +44,6 @@ const SMALL_FOR_DNN: usize = 1 << 20;
 const SMALL_FOR_BLAS: usize = 1 << 24;
 /// The same limit for products whose epilogue needs a separate pass after BLASLt.
 const SMALL_FOR_BLAS_WITH_PASS: usize = 1 << 27;
-
-/// Devices where a library's kernels run long attention faster than our own: a prefix of the device's name, and the
-/// number that the counts of queries and keys must be a multiple of. The library builds code for each length, which
-/// takes cuDNN a second.
-///
-/// A device is listed only if this was measured through hipDNN: docs/performance.md, "Attention of a prompt".
-const LONG_ATTENTION: &[(&str, usize)] = &[("sm_90", 1024)];
 
 /// Whether BLASLt is asked for a step.
 ///
@@ -110,10 +104,7 @@ impl Mode {
     pub(crate) fn offers(self, driver: DriverKind, target: &str) -> Option<Offers> {
         match (self, driver) {
             (Self::Off, _) | (Self::Auto, DriverKind::Host) => None,
-            (Self::Auto, _) => {
-                let known = LONG_ATTENTION.iter().find(|(name, _)| target.starts_with(name));
-                Some(Offers::Worthwhile { tokens: known.map(|&(_, tokens)| tokens) })
-            }
+            (Self::Auto, _) => Some(Offers::Worthwhile { tokens: Arch::new(target, 0).library_attention }),
             (Self::On, _) => Some(Offers::Everything),
         }
     }
@@ -167,7 +158,7 @@ impl Offers {
                 None => Err(Declined::new("our own attention is one launch")),
                 Some(tokens) if extents.iter().all(|&extent| extent > 0 && extent.is_multiple_of(tokens)) => Ok(()),
                 Some(tokens) => Err(Declined::new(format!(
-                    "our own attention takes any length: {} and {} are no multiples of {tokens}",
+                    "our own attention supports any length; {} and {} are not multiples of {tokens}",
                     extents[0], extents[1]
                 ))),
             };
@@ -212,7 +203,7 @@ mod tests {
     const USUAL: Offers = Offers::Worthwhile { tokens: None };
 
     #[test]
-    fn the_host_is_left_alone_unless_asked_for() {
+    fn the_host_offers_nothing_unless_requested() {
         assert_eq!(Mode::Auto.offers(DriverKind::Host, "host"), None);
         assert_eq!(Mode::On.offers(DriverKind::Host, "host"), Some(Offers::Everything));
         assert_eq!(Mode::Auto.offers(DriverKind::Nvidia, "sm_90"), Some(Offers::Worthwhile { tokens: Some(1024) }));
@@ -222,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn long_attention_is_offered_where_a_device_is_listed_for_it() {
+    fn long_attention_is_offered_on_listed_devices() {
         use graph::expr::Expr;
         use graph::prim::{Attention, BufferId, CachedAttention, Filled, Sinks};
         use graph::shape::dense_strides;
@@ -253,13 +244,13 @@ mod tests {
             assert_eq!(USUAL.check(&taken), Err(Declined::new("our own attention is one launch")));
         }
         for left in [attention(128, 128), attention(513, 512), attention(1024, 77), prompt(1), prompt(700)] {
-            assert!(there.check(&left).is_err_and(|declined| declined.0.contains("no multiples of 512")));
+            assert!(there.check(&left).is_err_and(|declined| declined.0.contains("not multiples of 512")));
             assert_eq!(Offers::Everything.check(&left), Ok(()));
         }
     }
 
     #[test]
-    fn attention_and_small_products_stay_with_us_unless_all_is_wanted() {
+    fn attention_and_small_products_are_offered_only_on_request() {
         use graph::expr::Expr;
         use graph::prim::Attention;
         let (shape, scores) = ([2usize, 2].as_slice().into(), Expr::new());
@@ -280,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_three_words_are_modes() {
+    fn only_auto_on_and_off_are_modes() {
         assert_eq!("on".parse(), Ok(Mode::On));
         for text in ["", "ON", "1", "true", " on"] {
             assert_eq!(text.parse::<Mode>(), Err(UnknownMode), "{text:?}");

@@ -7,12 +7,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The maximum number of concurrent recordings that are tracked. A fixed array, because the static outlives the
 /// library's users and must not own heap memory.
-const MOST: usize = 64;
+const MAX_STREAMS: usize = 64;
 
 /// Their streams; 0 marks a free slot.
-static STREAMS: Mutex<[usize; MOST]> = Mutex::new([0; MOST]);
+static STREAMS: Mutex<[usize; MAX_STREAMS]> = Mutex::new([0; MAX_STREAMS]);
 
-fn streams() -> MutexGuard<'static, [usize; MOST]> {
+fn streams() -> MutexGuard<'static, [usize; MAX_STREAMS]> {
     STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_asked_about_a_stream_while_it_is_recorded() {
+    fn a_recorded_stream_is_not_queried() {
         const STREAM: usize = 0x5EA0;
         assert_eq!(unless_recorded(STREAM, || 1), Some(1));
         assert_eq!(begin(STREAM, || Err("no")), Err("no"));

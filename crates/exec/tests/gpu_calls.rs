@@ -26,7 +26,7 @@ fn calls(record: &Path, work: impl FnOnce()) -> Vec<String> {
 }
 
 #[test]
-fn a_warm_run_is_one_launch_and_one_mark() {
+fn a_warm_run_is_one_launch_and_one_event() {
     let record = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("calls-{}", std::process::id()));
     // SAFETY: this is the only test of this program, and nothing else runs yet; the driver reads the variable when it
     // is loaded.
@@ -41,13 +41,9 @@ fn a_warm_run_is_one_launch_and_one_mark() {
     let run = ["hipStreamIsCapturing", "hipGraphLaunch", "hipEventRecord"];
     for _ in 0..3 {
         assert_eq!(calls(&record, || memory.run(&lookup, order()).unwrap()), run);
-        assert_eq!(
-            calls(&record, || assert_eq!(ledger.take_failure(|_| true), None)),
-            [""; 0],
-            "a run that nobody waits for"
-        );
+        assert_eq!(calls(&record, || assert_eq!(ledger.take_failure(|_| true), None)), [""; 0], "an asynchronous run");
     }
-    assert_eq!(calls(&record, || ledger.wait()), ["hipEventSynchronize"], "one that somebody waits for");
+    assert_eq!(calls(&record, || ledger.wait()), ["hipEventSynchronize"], "a run that is waited for");
     memory.check(&lookup);
     assert!(ledger.is_clear());
     // Detecting a fault takes no further calls.

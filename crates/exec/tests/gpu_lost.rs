@@ -19,7 +19,7 @@ use fickle::fickle;
 use lookup::{Lookup, Memory, gpu};
 
 #[test]
-fn a_lost_device_is_reported_in_one_sentence_to_all_sessions_and_nothing_hangs() {
+fn all_sessions_report_a_lost_device_and_none_hangs() {
     // SAFETY: this is the only test of this program, and nothing else runs yet; the driver reads the variable when it
     // is loaded.
     unsafe { std::env::set_var("AMDGPU_EP_HOST_POISON", "1") };

@@ -15,14 +15,14 @@ use lookup::{COLUMNS, Lookup, Memory, gpu};
 static TURN: Mutex<()> = Mutex::new(());
 
 #[test]
-fn too_little_memory_is_an_error_with_both_numbers_and_the_device_goes_on() {
+fn out_of_memory_is_an_error_with_both_sizes_and_the_device_stays_usable() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let gpu = gpu();
     let (lookup, mut memory) = (Lookup::new(&gpu, 6), Memory::new(&[5, 1]));
     let hog = gpu.device().alloc(gpu.device().memory_info().unwrap().free).unwrap();
     let prepared = lookup.program.plan(&[Input { shape: &[2], value: None }]);
     let Err(ExecError::Driver(hip::HipError::OutOfMemory { bytes, free, .. })) = prepared.map(|_| ()) else {
-        panic!("the table found room");
+        panic!("the table fits in memory");
     };
     assert!(bytes > free, "{bytes} of {free}");
     drop(hog);
@@ -51,14 +51,14 @@ fn constants_are_uploaded_once_and_memory_does_not_grow() {
         other.run(&lookup, Order::Now).unwrap();
         other.check(&lookup);
     }
-    assert_eq!(free(), warm, "600 runs took memory");
+    assert_eq!(free(), warm, "600 runs leaked memory");
     assert_eq!(gpu.kernels(), kernels, "other shapes took other kernels");
     drop(lookup);
     assert!(free() > warm, "the table is freed with its program");
 }
 
 #[test]
-fn ten_thousand_runs_leave_no_memory_behind() {
+fn ten_thousand_runs_leak_no_memory() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let gpu = gpu();
     let (lookup, mut memory) = (Lookup::new(&gpu, 6), Memory::new(&[5, 1]));

@@ -13,7 +13,7 @@
 //!    [`Offering::offer`] returns for each step `None` (hipDNN does not support this operation), a reason, or a [`DnnStep`].
 //!    Plans are cached by the step without its buffers, so a graph that occurs often is built once. Keep the reason:
 //!    `explain` shows it ([`RunBy`]).
-//! 3. In a run: [`DnnStep::execute`] enqueues the step on a stream. It takes the same function from buffers to
+//! 3. In a run: `DnnStep::execute` enqueues the step on a stream. It takes the same function from buffers to
 //!    addresses as a device's own code, and [`DnnStep::workspace_bytes`] of device memory, which the next step on the
 //!    stream may reuse. Ask [`DnnStep::accepts`] first: engines require aligned addresses, and those of inputs and
 //!    outputs come from the user. If `execute` fails, the device's own code can still run the step; the host device
@@ -45,6 +45,8 @@ use hip::RawStream;
 use hipdnn::sys::Backend;
 use hipdnn::{Handle, LoadError};
 
+use crate::ffi::RunMemory;
+use crate::ffi::device::execute_dnn;
 use crate::policy::Offers;
 use crate::{ExecError, Lru, RunBy};
 
@@ -318,7 +320,7 @@ impl DnnStep {
         RunBy::HipDnn { engine: self.engine(), operations: self.built.operations }
     }
 
-    /// Bytes of device memory that [`execute`](Self::execute) needs as workspace.
+    /// Bytes of device memory that the step needs as workspace in a run.
     pub fn workspace_bytes(&self) -> usize {
         self.built.workspace_bytes
     }
@@ -330,17 +332,15 @@ impl DnnStep {
 
     /// Enqueues the step on a stream.
     ///
+    /// For each buffer of the step, `address` gives the memory of the run, which holds all its views. `workspace` has
+    /// [`workspace_bytes`](Self::workspace_bytes) bytes, aligned to 256, that nothing else on the device uses in the
+    /// meantime, or is null if that is 0. The stream belongs to the device that the library was opened for.
+    ///
     /// # Errors
     /// The message of the library or the driver.
-    ///
-    /// # Safety
-    /// For each buffer of the step, `address` gives device memory that holds all its views. Nothing else may change
-    /// that memory until the stream has passed this point or, if it is captured, until the capture is gone. Outputs
-    /// overlap nothing. `workspace` has [`workspace_bytes`](Self::workspace_bytes) bytes, aligned to 256, that nothing
-    /// else on the device uses in the meantime, or is null if that is 0. The stream belongs to the device that the
-    /// library was opened for.
-    pub unsafe fn execute(
+    pub(crate) fn execute(
         &self,
+        memory: RunMemory<'_>,
         address: impl Fn(BufferId) -> *mut u8,
         workspace: *mut u8,
         stream: RawStream<'_>,
@@ -349,20 +349,12 @@ impl DnnStep {
         let handle = self.built.handle.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = self.built.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let tensors = self.operands.iter().map(|operand| (operand.uid, operand.address(&address).cast()));
-        let failed =
-            |error: hipdnn::Error| ExecError::Dnn { engine: self.engine().to_owned(), reason: error.to_string() };
-        // SAFETY: the caller guarantees that the stream is valid during this call, and another one is set before it
-        // ends.
-        unsafe { handle.set_stream(stream) }.map_err(failed)?;
-        // SAFETY: the caller guarantees the memory; the plan was built for views with the same signature.
-        let done = unsafe { plan.execute(&handle, tensors, workspace.cast()) };
-        // SAFETY: the default stream is always valid.
-        let reset = unsafe { handle.set_stream(RawStream::DEFAULT) };
-        done.and(reset).map_err(failed)
+        execute_dnn(memory, (&plan, &handle), tensors, workspace, stream)
+            .map_err(|error| ExecError::Dnn { engine: self.engine().to_owned(), reason: error.to_string() })
     }
 }
 
-/// A step without its buffers, which is all its plan depends on. Of an offset, only the alignment is kept.
+/// A step without its buffers, which is all its plan depends on. Only the alignment of offsets is kept.
 pub(crate) fn signature(step: &Step) -> Step {
     let bare =
         |view: &View| View { buffer: BufferId(0), offset: sketch::alignment(view).cast_signed(), ..view.clone() };

@@ -188,7 +188,7 @@ fn window(sketch: &mut Sketch, pool: &Pool, x: &View, y: &View) -> Result<Tensor
         let along = Along { data: x.shape[axis + 2] as i64, made: y.shape[axis + 2] as i64, reach, stride };
         let pre = pool.pads[axis] as i64;
         let post = along.post_padding(pre)?;
-        // Padding that is counted must be exactly what the model says, and no window may reach beyond it.
+        // Counted padding must match the model exactly, and no window may reach beyond it.
         let post = if mode == ResampleMode::AVGPOOL_INCLUDE_PADDING { pool.pads_end[axis] as i64 } else { post };
         if post < 0 || !along.fits(pre, post) {
             return Err(Declined::new("its last window extends beyond its padding"));

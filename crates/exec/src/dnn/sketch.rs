@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_is_aligned_as_its_first_element() {
+    fn a_view_has_the_alignment_of_its_first_element() {
         let at = |dtype, offset| {
             alignment(&View { buffer: BufferId(0), dtype, shape: Shape::new(), strides: Strides::new(), offset })
         };

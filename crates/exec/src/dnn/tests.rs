@@ -84,7 +84,7 @@ fn activations_are_recognised_by_name() {
 }
 
 #[test]
-fn what_hipdnn_can_not_say_is_declined_with_the_operation() {
+fn unsupported_operations_are_declined_by_name() {
     let power = fused(|e, [x, bias]| e.binary(Binary::Pow, x, bias));
     assert_eq!(pointwise(&power), Err(Declined::new("its epilogue uses Pow, which hipDNN does not support")));
     let chosen = fused(|e, [x, bias]| {
@@ -97,7 +97,7 @@ fn what_hipdnn_can_not_say_is_declined_with_the_operation() {
 }
 
 #[test]
-fn steps_that_differ_in_buffers_alone_share_a_plan() {
+fn steps_that_differ_only_in_buffers_share_a_plan() {
     let step = fused(|e, [x, bias]| e.binary(Binary::Add, x, bias));
     let mut moved = step.clone();
     moved.node = 7;
@@ -136,7 +136,7 @@ fn sessions_on_a_device_share_the_library_and_its_plans() {
 }
 
 #[test]
-fn small_products_are_not_worth_it() {
+fn small_products_are_declined() {
     let small = fused(|e, [x, bias]| e.binary(Binary::Add, x, bias));
     assert_eq!(
         Offers::Worthwhile { tokens: None }.check(&small),
@@ -149,7 +149,7 @@ fn small_products_are_not_worth_it() {
 }
 
 #[test]
-fn plans_made_at_the_same_time_are_found_and_each_runs_by_the_handle_it_was_made_with() {
+fn plans_built_in_parallel_run_with_their_own_handles() {
     let driver = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
     let libraries = Libraries::default();
     let session = libraries.offering(&driver, Mode::On).unwrap();
@@ -176,13 +176,8 @@ fn plans_made_at_the_same_time_are_found_and_each_runs_by_the_handle_it_was_made
         let extent = step.outputs[0].shape[2];
         let mut from: Vec<f32> = (0..extent * 16).map(|number| number as f32).collect();
         let mut to = vec![0.0f32; extent * 4];
-        let addresses = [from.as_mut_ptr().cast::<u8>(), to.as_mut_ptr().cast()];
         let taken = session.offer(step).unwrap().unwrap();
-        assert_eq!(taken.workspace_bytes(), 0);
-        #[allow(unsafe_code, reason = "the test is the device")]
-        // SAFETY: both vectors hold their views, and the stream is synchronised before they are read.
-        unsafe { taken.execute(|buffer| addresses[buffer.0 as usize], std::ptr::null_mut(), stream.raw()) }.unwrap();
-        stream.synchronize().unwrap();
+        crate::ffi::tests::run_dnn_step(&taken, &mut from, &mut to, &stream);
         for (at, found) in to.iter().enumerate() {
             let first = (at / 2 * 8 + at % 2 * 2) as f32;
             assert_eq!(*found, first + 2.5, "element {at} of {extent}");
@@ -192,7 +187,7 @@ fn plans_made_at_the_same_time_are_found_and_each_runs_by_the_handle_it_was_made
 }
 
 #[test]
-fn every_thread_has_a_handle_of_its_own_whichever_asks_first() {
+fn every_thread_has_its_own_handle() {
     let driver = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
     let session = Libraries::default().offering(&driver, Mode::On).unwrap();
     let dnn = session.library.as_ref().unwrap();

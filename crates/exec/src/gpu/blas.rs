@@ -12,6 +12,8 @@ use graph::{DType, Declined, Prim, Step, View, shape};
 use hip::{BlasLt, Compute, DataType, Epilogue, HipError, Matmul, MatmulAddresses, MatmulDesc, Operand, RawStream};
 
 use super::sum::{Activation, Behind, Sum};
+use crate::ffi::RunMemory;
+use crate::ffi::device::matmul;
 use crate::{ExecError, Lru, policy};
 
 /// The workspace that the library may use.
@@ -104,12 +106,11 @@ impl Product {
 
     /// Enqueues the product without the map that follows.
     ///
-    /// # Safety
-    /// For each buffer of the step, and for [`PRODUCT`], `address` gives device memory that stays valid until the
-    /// stream has passed this point or the capture is gone; `workspace` is as large as
+    /// For each buffer of the step, and for [`PRODUCT`], `address` gives memory of the run; `workspace` is as large as
     /// [`scratch_bytes`](Self::scratch_bytes).
-    pub unsafe fn execute(
+    pub fn execute(
         &self,
+        memory: RunMemory<'_>,
         address: impl Fn(BufferId) -> *mut u8,
         workspace: *mut u8,
         stream: RawStream<'_>,
@@ -129,9 +130,7 @@ impl Product {
             let call = "hipblasLtMatmul";
             return Err(HipError::Invalid { call, reason: "BLASLt has no algorithm for the product".to_owned() }.into());
         };
-        // SAFETY: the caller guarantees the memory; the description matches the step's views, and the algorithm belongs
-        // to it.
-        Ok(unsafe { self.matmul.run_with(way, addresses, stream) }?)
+        Ok(matmul(memory, &self.matmul, way, addresses, stream)?)
     }
 }
 
@@ -385,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn products_with_one_right_side_become_one() {
+    fn products_with_a_shared_right_operand_are_merged() {
         let (a, b, d) = (dense([4, 8, 16]), view([4, 16, 32], [0, 32, 1], 0), dense([4, 8, 32]));
         let desc = describe(1.0, &a, &b, &d, false).unwrap();
         assert_eq!((desc.batch, desc.m, desc.n, desc.k), (1, 32, 32, 16));
@@ -396,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn turned_operands_are_read_as_they_lie_and_others_declined() {
+    fn transposed_operands_are_read_in_place_and_others_declined() {
         let turned = operand(&view([2, 16, 32], [512, 1, 16], 0), DataType::F16).unwrap();
         assert_eq!((turned.transposed, turned.row_stride), (true, Some(16)));
         assert!(operand(&view([2, 16, 32], [512, 64, 2], 0), DataType::F16).is_err());
@@ -420,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn tf32_is_for_single_precision_that_asks_for_it() {
+    fn tf32_is_used_only_for_single_precision_on_request() {
         let single = |shape| View { dtype: DType::F32, ..dense(shape) };
         let (a, b, d) = (single([1, 8, 16]), single([1, 16, 32]), single([1, 8, 32]));
         let compute = |tf32| describe(1.0, &a, &b, &d, tf32).unwrap().compute;

@@ -24,6 +24,10 @@ impl Block {
         self.buffer.address().as_ptr()
     }
 
+    pub fn buffer(&self) -> &DeviceBuffer {
+        &self.buffer
+    }
+
     /// The event that completes when the last run is done with the block, or later.
     pub fn end(&self) -> &Arc<Event> {
         &self.free

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn candidates_are_read_as_they_are_written() {
+    fn candidates_survive_a_round_trip() {
         for candidate in [Candidate::Own(2), Candidate::BlasLt(0), Candidate::HipDnn(11)] {
             assert_eq!(candidate.to_string().parse(), Ok(candidate));
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use kernels::{Arch, Compiler, Counts, Kernel};
 
-use super::progress::{OnProgress, Work};
+use super::progress::{Activity, OnProgress};
 
 /// A kernel on the device, or why it is not available.
 pub(super) type Outcome = Result<Arc<hip::Function>, Arc<str>>;
@@ -61,7 +61,7 @@ impl Code {
             while let Some((kernel, slot)) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
                 slot.get_or_init(|| self.build(kernel));
                 if let Some(progress) = progress {
-                    progress(Work::Kernels, done.fetch_add(1, Ordering::Relaxed) + 1, open.len());
+                    progress(Activity::Kernels, done.fetch_add(1, Ordering::Relaxed) + 1, open.len());
                 }
             }
         };
@@ -83,7 +83,18 @@ impl Code {
 
     fn build(&self, kernel: &Kernel) -> Outcome {
         let image = self.compiler.compile(kernel, &self.arch).map_err(|error| error.to_string())?;
-        let function = self.device.module(&image).and_then(|module| module.function(kernel.name));
+        let load = |image: &[u8]| self.device.module(image).and_then(|module| module.function(kernel.name));
+        let function = match load(&image) {
+            Err(error) => match self.compiler.replace_refused(kernel, &self.arch) {
+                Some(replaced) => {
+                    let name = kernel.name;
+                    tracing::debug!(target: "amdgpu_ep::compile", "the driver refused the shipped kernel {name}: {error}");
+                    load(&replaced.map_err(|error| error.to_string())?)
+                }
+                None => Err(error),
+            },
+            loaded => loaded,
+        };
         Ok(Arc::new(function.map_err(|error| error.to_string())?))
     }
 }
@@ -95,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_that_several_launches_share_is_one_piece_of_work() {
+    fn a_kernel_shared_by_launches_counts_once() {
         let device = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
         let none = NoCompiler { reason: "there is none".into() };
         let code = Code::new(device, Arch::new("gfx1100", 1), Arc::new(none));
@@ -109,6 +120,6 @@ mod tests {
         assert!(made.len() == 4 && made.iter().all(Result::is_err));
         let mut reports = reports.lock().unwrap().clone();
         reports.sort_by_key(|&(_, done, _)| done);
-        assert_eq!(reports, [(Work::Kernels, 1, 2), (Work::Kernels, 2, 2)]);
+        assert_eq!(reports, [(Activity::Kernels, 1, 2), (Activity::Kernels, 2, 2)]);
     }
 }

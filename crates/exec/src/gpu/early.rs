@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_constants_are_read_ahead() {
+    fn only_constants_are_read_early() {
         let (constant, made) = (Pointer::Input(1, 16), Pointer::Input(0, 0));
         let is_constant = |input| input == 1;
         assert!(reads_constants(&[], is_constant));

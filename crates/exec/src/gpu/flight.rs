@@ -1,12 +1,12 @@
 //! Outcomes of asynchronous runs.
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hip::{Event, PinnedBuffer};
+use hip::Event;
 
 use super::Shared;
 use super::run::is_reached;
 use crate::ExecError;
+use crate::ffi::pinned::FaultWords;
 use crate::ledger::Pending;
 
 /// The nodes that own the fault words of a plan.
@@ -16,8 +16,8 @@ pub(super) type FaultNodes = Arc<[String]>;
 /// finds a fault, and zero again once the fault is reported, so a successful run neither clears nor copies them. If
 /// several runs are in flight, a check may report the fault of a later one.
 pub(super) struct Flight {
-    /// `None` if no step reports faults: the flight then only knows when the runs are done.
-    words: Option<PinnedBuffer>,
+    /// None if no step reports faults: the flight then only knows when the runs are done.
+    words: FaultWords,
     /// Whether kernels write directly to the words. If not, the words are copied at the end of a run.
     is_reached: bool,
     nodes: FaultNodes,
@@ -35,15 +35,14 @@ struct State {
 
 impl Flight {
     pub fn new(shared: &Arc<Shared>, nodes: FaultNodes) -> Result<Self, ExecError> {
-        let wanted = (!nodes.is_empty()).then(|| shared.device.alloc_pinned(nodes.len() * size_of::<u32>()));
-        let words = wanted.transpose()?;
-        let is_reached = words.as_ref().is_none_or(|words| is_reached(&shared.device, words.address().as_ptr().addr()));
+        let words = FaultWords::new(nodes.len(), &shared.device)?;
+        let is_reached = nodes.is_empty() || is_reached(&shared.device, words.address().addr());
         Ok(Self { words, is_reached, nodes, state: Mutex::default(), shared: shared.clone() })
     }
 
-    /// The address of the words.
-    pub fn address(&self) -> *mut u8 {
-        self.words.as_ref().map_or(std::ptr::null_mut(), |words| words.address().as_ptr())
+    /// The words.
+    pub fn words(&self) -> &FaultWords {
+        &self.words
     }
 
     /// Whether kernels write directly to the words.
@@ -58,13 +57,7 @@ impl Flight {
 
     /// The fault that the words report. Each fault is reported once.
     pub fn outcome(&self) -> Result<(), ExecError> {
-        let first = self.address().cast::<u32>();
-        let faults = self.nodes.iter().enumerate().filter(|(at, _)| {
-            // SAFETY: the flight has a word for each node, aligned as pinned memory is. Kernels may write to it at the
-            // same time, so it is read and cleared in one atomic operation.
-            let word = unsafe { AtomicU32::from_ptr(first.wrapping_add(*at)) };
-            word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::Acquire) != 0
-        });
+        let faults = self.nodes.iter().enumerate().filter(|(at, _)| self.words.take(*at));
         // All words are cleared: one fault is reported for all.
         faults
             .fold(None, |first, (_, node)| first.or(Some(node)))

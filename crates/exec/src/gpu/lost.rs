@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_sentence_is_everybodys() {
+    fn all_sessions_get_the_first_error() {
         let lost = Lost::default();
         let place = || "Conv \"a\"".to_owned();
         let plain = lost.reported(ExecError::Driver(call(1)), "gfx942", place);

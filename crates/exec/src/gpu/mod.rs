@@ -53,11 +53,12 @@ use blas::Blas;
 use blocks::Blocks;
 use candidate::Candidate;
 use code::Code;
+pub(crate) use host_step::view_range;
 use lost::Lost;
 use plan::GpuPlan;
 use weights::Weights;
 
-pub use progress::{OnProgress, Work};
+pub use progress::{Activity, OnProgress};
 pub use replay::{ReplayMode, UnknownReplayMode};
 pub use tuned::{TuneMode, Tuned, UnknownTuneMode};
 
@@ -233,7 +234,7 @@ struct PartitionState {
     device: Arc<Shared>,
 }
 
-/// A partition on a GPU. Work on constants runs once, on the host.
+/// A partition on a GPU. Activity on constants runs once, on the host.
 struct GpuPartition {
     folded: Folded,
     partition: Arc<PartitionState>,

@@ -19,7 +19,8 @@ use super::tuned::Entry;
 use super::weights::{Resident, Weights};
 use super::{GpuSettings, PartitionState, early, run, tune};
 use crate::ExecError;
-use crate::device::{Order, Prepared, Run, RunBy, TunedStep};
+use crate::device::{Order, Prepared, RunBy, TunedStep};
+use crate::ffi::GuaranteedRun;
 
 /// The number of streams whose flights are kept. If there are more, an idle flight is reused for another stream.
 const MAX_FLIGHTS: usize = 8;
@@ -165,13 +166,11 @@ impl Prepared for GpuPlan {
         self.tuned.get(step)?.as_ref().map(Entry::shown)
     }
 
-    unsafe fn run(self: Arc<Self>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError> {
-        run.check(self.input_bytes.len(), self.plan.outputs.len())?;
+    fn start(self: Arc<Self>, run: GuaranteedRun<'_>, order: Order<'_>) -> Result<(), ExecError> {
+        run.memory.check(self.input_bytes.len(), self.plan.outputs.len())?;
         let device = &self.partition.device;
         device.lost.check()?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { run::run(&self, &run, order) }
-            .map_err(|error| device.lost.reported(error, &device.name, || self.span()))
+        run::run(&self, &run, order).map_err(|error| device.lost.reported(error, &device.name, || self.span()))
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 /// Work that may take a long time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum Activity {
     /// Compiling kernels, or loading precompiled ones.
     Kernels,
     /// Measuring the candidates for steps.
@@ -11,4 +11,4 @@ pub enum Work {
 }
 
 /// Called on any thread with the number of finished pieces of work and their total.
-pub type OnProgress = Arc<dyn Fn(Work, usize, usize) + Send + Sync>;
+pub type OnProgress = Arc<dyn Fn(Activity, usize, usize) + Send + Sync>;

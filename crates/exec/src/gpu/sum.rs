@@ -35,7 +35,7 @@ pub(super) enum Activation {
     None,
     /// The larger of it and zero.
     Relu,
-    /// GELU by tanh. The libraries don't have the exact one, which uses the error function.
+    /// GELU by tanh. The libraries do not have the exact one, which uses the error function.
     TanhGelu,
 }
 
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_a_bias_is_the_same_of_the_sum() {
+    fn operations_after_a_bias_apply_to_the_sum() {
         let (bias, gate, output) = (view(Some([0, 0, 1])), view(None), view(None));
         let whole = gated(false);
         let found = Behind::of(&whole, &[bias.clone(), gate.clone()], &output).unwrap();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_that_occurs_twice_or_is_scaled_is_no_sum() {
+    fn repeated_or_scaled_products_are_not_sums() {
         let output = view(None);
         let mut twice = Expr::new();
         let product = twice.input(0, DType::F16);

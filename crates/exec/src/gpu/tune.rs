@@ -11,11 +11,11 @@ use hip::DeviceBuffer;
 use super::candidate::Candidate;
 use super::host_step::view_range;
 use super::plan::GpuPlan;
-use super::progress::Work;
+use super::progress::Activity;
 use super::tuned::{Entry, Tuned, digest};
 use super::{PartitionState, Shared, task};
-use crate::ExecError;
-use crate::device::{Observer, Order, Prepared, Run, RunBy};
+use crate::device::{Observer, Prepared, RunBy};
+use crate::{ExecError, ffi};
 
 /// Runs before measuring starts: the first one may load code.
 const WARM_UPS: usize = 2;
@@ -45,7 +45,7 @@ pub(super) fn plan(steps: &[Step], partition: &PartitionState) {
             tuned.put(digest, entry);
         }
         if let Some(progress) = &partition.settings.progress {
-            progress(Work::Steps, at + 1, count);
+            progress(Activity::Steps, at + 1, count);
         }
     }
     if measured > 0 {
@@ -116,8 +116,7 @@ impl Operands {
         let stream = device.stream()?;
         let memory = buffers.iter().map(|&(_, bytes)| {
             let memory = device.blocks.alloc(bytes.max(1))?;
-            // SAFETY: the buffer has as many bytes and lives until the stream is synchronised.
-            unsafe { device.device.fill_raw_async(memory.address().as_ptr(), 0, bytes, stream.raw())? };
+            ffi::device::clear(&memory, 0..bytes, stream.raw())?;
             Ok(memory)
         });
         let memory = memory.collect::<Result<Vec<_>, ExecError>>();
@@ -135,13 +134,10 @@ impl Operands {
         if let RunBy::Host { why } = plan.run_by(0) {
             return Err(ExecError::Untimed { why: why.to_owned() });
         }
-        let inputs: Vec<*const u8> = self.memory.iter().map(|memory| memory.address().as_ptr().cast_const()).collect();
         let (watch, start) = (Arc::new(Times::default()), Instant::now());
         for turn in 0..WARM_UPS + RUNS {
             let observer = Some(watch.clone() as Arc<dyn Observer>);
-            let run = Run { inputs: &inputs, outputs: &[], parallel: &host_ops::Serial, observer };
-            // SAFETY: the memory holds all views of the step and lives until the call returns.
-            match unsafe { plan.clone().run(run, Order::Now) } {
+            match ffi::run::run_on_buffers(plan.clone(), &self.memory, observer) {
                 // Zeros can break an operator's rules; the time is still valid.
                 Ok(()) | Err(ExecError::Fault { .. }) => {}
                 Err(error) => return Err(error),

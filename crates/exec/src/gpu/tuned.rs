@@ -117,7 +117,7 @@ impl Entries {
             Ok(Some(folder)) => folder,
             Ok(None) => return Self::default(),
             Err(error) => {
-                tell(&error);
+                warn(&error);
                 return Self::default();
             }
         };
@@ -206,7 +206,7 @@ impl Tuned {
         }
         let folder = match Folder::create(folder) {
             Ok(folder) => folder,
-            Err(error) => return tell(&error),
+            Err(error) => return warn(&error),
         };
         if let Err(error) = folder.replace(name, &[merged.text(&self.head).as_bytes()]) {
             let shown = folder.file(name);
@@ -219,7 +219,7 @@ impl Tuned {
     }
 }
 
-fn tell(error: &CacheError) {
+fn warn(error: &CacheError) {
     if error.is_news() {
         tracing::warn!(target: "amdgpu_ep::compile", "tuning measurements are not cached: {error}");
     }
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn measurements_are_found_by_later_sessions_on_such_a_device_only() {
+    fn only_later_sessions_on_the_same_kind_of_device_find_measurements() {
         let folder = tempfile::tempdir().unwrap();
         let below = folder.path().join("made");
         let first = Tuned::open(Some(&below), "gfx942", TuneMode::On);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_side_by_side_do_not_lose_each_others_measurements() {
+    fn concurrent_sessions_keep_each_others_measurements() {
         let folder = tempfile::tempdir().unwrap();
         let [one, two] = ["a", "b"].map(|digest| {
             let tuned = Tuned::open(Some(folder.path()), "d", TuneMode::On);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn spoiled_files_and_those_of_other_versions_cost_their_measurements_only() {
+    fn damaged_and_outdated_files_lose_only_their_measurements() {
         let folder = tempfile::tempdir().unwrap();
         let tuned = Tuned::open(Some(folder.path()), "d", TuneMode::On);
         tuned.put("a".into(), entry(0));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_steps_go_first() {
+    fn the_oldest_steps_are_dropped_first() {
         let mut entries = Entries::default();
         (0..MAX_STEPS + 2).for_each(|number| entries.insert(number.to_string(), entry(0)));
         entries.insert("2".into(), entry(1));

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use graph::memory::Store;
 use graph::plan::ALIGNMENT;
 use graph::{Tensor, WeakTensor};
-use hip::{CopyKind, DeviceBuffer};
+use hip::DeviceBuffer;
 
 use super::Shared;
 use crate::ExecError;
+use crate::ffi::pinned::{self, Stage};
 use crate::memory::{Counted, Purpose, Share};
 
 /// The size of each of the two pinned staging buffers for uploads: one is filled while the other is copied.
@@ -145,15 +146,10 @@ impl Store for OnDevice {
 
 fn download(from: &Resident, bytes: &mut [u8], device: &Shared) -> Result<(), ExecError> {
     let stream = device.stream()?;
-    // SAFETY: the constant's bytes are on the device and never change; both sides live until the stream is
-    // synchronised.
-    let copied = unsafe {
-        let (to, from) = (bytes.as_mut_ptr(), from.address());
-        device.device.copy_raw_async(to, from, bytes.len(), CopyKind::DeviceToHost, stream.raw())
-    };
-    let waited = stream.synchronize();
+    // The constant's bytes are on the device and never change.
+    let copied = pinned::download(&from.memory, from.offset, bytes, &stream);
     device.give_back(stream);
-    Ok(copied.and(waited)?)
+    Ok(copied?)
 }
 
 /// Copies pieces of host memory to their places on the device, through pinned memory.
@@ -161,24 +157,13 @@ fn upload(parts: &[(&[u8], usize)], memory: &DeviceBuffer, device: &Shared) -> R
     let total: usize = parts.iter().map(|(bytes, _)| bytes.len()).sum();
     let half = STAGE_BYTES.min(total).max(1);
     let stream = device.stream()?;
-    let mut stages = [device.device.alloc_pinned(half)?, device.device.alloc_pinned(half)?];
+    let mut stages = [Stage::new(half, &device.device)?, Stage::new(half, &device.device)?];
     let _share = Share::new(Purpose::Staging, 2 * half);
-    let events = [device.device.event()?, device.device.event()?];
     let mut turn = 0;
     let mut copy = || {
         for &(bytes, offset) in parts {
             for (at, chunk) in bytes.chunks(half).enumerate() {
-                events[turn].synchronize()?;
-                let stage = &mut stages[turn];
-                stage.as_mut_slice()[..chunk.len()].copy_from_slice(chunk);
-                let to = memory.address().as_ptr().wrapping_add(offset + at * half);
-                // SAFETY: the piece has its place in `memory`, and the stage is not changed before the event is
-                // reached; both live until the stream is synchronised.
-                unsafe {
-                    let from = stage.address().as_ptr();
-                    device.device.copy_raw_async(to, from, chunk.len(), CopyKind::HostToDevice, stream.raw())?;
-                }
-                events[turn].record(stream.raw())?;
+                stages[turn].send(chunk, memory, offset + at * half, stream.raw())?;
                 turn = 1 - turn;
             }
         }

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn without_groups_the_machine_decides_and_without_that_nobody() {
+    fn without_groups_the_machines_memory_is_the_limit() {
         assert_eq!(available(machine(&[MEMINFO]).path()), Some(40 << 10));
         assert_eq!(available(machine(&[]).path()), None);
     }

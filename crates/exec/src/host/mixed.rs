@@ -11,12 +11,13 @@ use std::time::Instant;
 
 use graph::{Declined, Plan};
 use hip::RawStream;
-use host_ops::Bound;
 
-use super::run::{RunState, execute_part};
-use super::{Addresses, HostPlan};
-use crate::device::{Observer, Order, Run, RunBy};
+use super::HostPlan;
+use super::run::execute_part;
+use crate::device::{Observer, Order, RunBy};
 use crate::dnn::{DnnStep, Offering};
+use crate::ffi::host::{BoundPlan, KeptHostRun, RunState};
+use crate::ffi::{GuaranteedRun, RunMemory};
 use crate::{Capture, ExecError, Ledger};
 
 /// hipDNN on the host driver, for sessions that want it.
@@ -66,6 +67,11 @@ struct Taken {
 }
 
 impl Taken {
+    /// Enqueues the step.
+    fn execute(&self, bound: BoundPlan<'_>, stream: RawStream<'_>) -> Result<(), ExecError> {
+        self.step.execute(bound.memory(), |buffer| bound.address(buffer), bound.workspace(), stream)
+    }
+
     /// Remembers that the library failed to run the step.
     fn fail(&self, node: &str, error: &ExecError) {
         if self.failure.set(error.to_string().lines().next().unwrap_or_default().to_owned()).is_ok() {
@@ -102,7 +108,7 @@ impl MixedPlan {
     }
 
     /// Splits a run on these addresses into groups.
-    fn groups(&self, bound: Bound<'_>) -> Vec<StepGroup<'_>> {
+    fn groups(&self, bound: BoundPlan<'_>) -> Vec<StepGroup<'_>> {
         let mut groups = Vec::new();
         let mut own = 0..0;
         for (at, answer) in self.answers.iter().enumerate() {
@@ -131,17 +137,12 @@ enum StepGroup<'a> {
 }
 
 /// Runs a plan, ordered with other work.
-///
-/// # Safety
-/// As for [`Prepared::run`](crate::Prepared::run).
-pub(super) unsafe fn run(plan: Arc<HostPlan>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError> {
+pub(super) fn run(plan: Arc<HostPlan>, run: GuaranteedRun<'_>, order: Order<'_>) -> Result<(), ExecError> {
     let Some(mixed) = &plan.mixed else { return Ok(()) };
-    // SAFETY, of the four calls: guaranteed by the caller.
     match order {
         Order::Now => {
             let stream = mixed.mixed.stream()?;
-            // SAFETY: as above.
-            let done = unsafe { run_now(&plan, mixed, &run, mixed.mixed.offering.device(), stream.raw()) };
+            let done = run_now(&plan, mixed, &run, mixed.mixed.offering.device(), stream.raw());
             mixed.mixed.give_back(stream);
             done
         }
@@ -150,52 +151,39 @@ pub(super) unsafe fn run(plan: Arc<HostPlan>, run: Run<'_>, order: Order<'_>) ->
                 return Err(ExecError::ForeignCapture);
             }
             if device.stream_query(stream)? {
-                // SAFETY: as above.
-                return unsafe { run_now(&plan, mixed, &run, device, stream) };
+                return run_now(&plan, mixed, &run, device, stream);
             }
-            // SAFETY: as above.
-            unsafe { queue(&plan, mixed, &run, device, stream, ledger) }
+            queue(&plan, mixed, &run, device, stream, ledger)
         }
-        // SAFETY: as above.
-        Order::Record(capture) => unsafe { record(&plan, mixed, &run, capture) },
+        Order::Record(capture) => record(&plan, mixed, run.memory, capture),
     }
 }
 
 /// Runs everything before it returns. The stream is idle.
-///
-/// # Safety
-/// As for [`run`].
-unsafe fn run_now(
+fn run_now(
     plan: &HostPlan,
     mixed: &MixedPlan,
-    run: &Run<'_>,
+    run: &GuaranteedRun<'_>,
     device: &hip::Device,
     stream: RawStream<'_>,
 ) -> Result<(), ExecError> {
     let mut state = plan.shared.take();
     let observer = run.observer.as_deref();
     let mut work = || {
-        let arena = state.arena(plan.plan.arena_bytes)?;
-        let workspace = state.workspace(mixed.workspace_bytes)?;
-        let bound = Bound { plan: &plan.plan, inputs: run.inputs, outputs: run.outputs, arena };
+        let reserved = state.reserve(plan.plan.arena_bytes, mixed.workspace_bytes)?;
+        let bound = BoundPlan::new(&plan.plan, run.memory, reserved);
+        let graph = &plan.shared.graph;
         for group in mixed.groups(bound) {
             match group {
-                StepGroup::Own(steps) => {
-                    let graph = &plan.shared.graph;
-                    // SAFETY: guaranteed by the caller; hipDNN's work before these steps has been waited for.
-                    unsafe { execute_part(graph, bound, steps, &mut state, run.parallel, observer) }?;
-                }
+                StepGroup::Own(steps) => execute_part(graph, bound, steps, &mut state, run.parallel, observer)?,
                 StepGroup::Dnn(at, taken) => {
                     let start = observer.is_some().then(Instant::now);
-                    // SAFETY: the planner keeps live buffers disjoint; the caller guarantees inputs and outputs until
-                    // this call returns, and the stream is synchronised before that.
-                    let done = unsafe { taken.step.execute(|buffer| bound.address(buffer), workspace, stream) };
+                    let done = taken.execute(bound, stream);
+                    // Our own steps that follow read the results, and the caller's memory is valid only until we return.
                     device.stream_synchronize(stream)?;
                     if let Err(error) = done {
                         taken.fail(&plan.label(at), &error);
-                        let graph = &plan.shared.graph;
-                        // SAFETY: as above, and hipDNN no longer accesses the step's memory.
-                        unsafe { execute_part(graph, bound, at..at + 1, &mut state, run.parallel, observer) }?;
+                        execute_part(graph, bound, at..at + 1, &mut state, run.parallel, observer)?;
                         continue;
                     }
                     if let (Some(observer), Some(start)) = (observer, start) {
@@ -214,23 +202,11 @@ unsafe fn run_now(
 /// A run whose groups are executed later, one after the other, by the driver.
 struct Later {
     plan: Arc<HostPlan>,
-    addresses: Addresses,
-    memory: Memory,
+    /// Available without locking the state, which a group may be using.
+    run: KeptHostRun,
     observer: Option<Arc<dyn Observer>>,
     progress: Mutex<Progress>,
 }
-
-/// The addresses of the run's memory, available without locking the state, which a group may be using.
-#[derive(Clone, Copy)]
-struct Memory {
-    arena: *mut u8,
-    workspace: *mut u8,
-}
-
-// SAFETY: addresses are numbers; their users guarantee the memory behind them.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
 
 #[derive(Default)]
 struct Progress {
@@ -242,17 +218,20 @@ struct Progress {
 
 impl Later {
     /// Allocates all memory that the run needs now: later there is no caller to report a failure to.
-    fn new(plan: &Arc<HostPlan>, mixed: &MixedPlan, run: &Run<'_>) -> Result<Arc<Self>, ExecError> {
+    fn new(
+        plan: &Arc<HostPlan>,
+        mixed: &MixedPlan,
+        memory: RunMemory<'_>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Arc<Self>, ExecError> {
         let mut state = plan.shared.take();
-        let (arena, workspace) = (state.arena(plan.plan.arena_bytes)?, state.workspace(mixed.workspace_bytes)?);
+        let run = KeptHostRun::new(memory, state.reserve(plan.plan.arena_bytes, mixed.workspace_bytes)?);
         let progress = Mutex::new(Progress { state, ..Progress::default() });
-        let (plan, addresses, observer) = (plan.clone(), Addresses::of(run), run.observer.clone());
-        Ok(Arc::new(Self { plan, addresses, memory: Memory { arena, workspace }, observer, progress }))
+        Ok(Arc::new(Self { plan: plan.clone(), run, observer, progress }))
     }
 
-    fn bound(&self) -> Bound<'_> {
-        let Addresses { inputs, outputs } = &self.addresses;
-        Bound { plan: &self.plan.plan, inputs, outputs, arena: self.memory.arena }
+    fn bound(&self) -> BoundPlan<'_> {
+        self.run.bind(&self.plan.plan)
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -260,10 +239,7 @@ impl Later {
     }
 
     /// Runs our own steps on a thread of the driver, which no panic may reach. Does nothing after a failure.
-    ///
-    /// # Safety
-    /// As for [`execute_part`].
-    unsafe fn own(&self, steps: Range<usize>) {
+    fn own(&self, steps: Range<usize>) {
         let mut progress = self.progress();
         let Progress { state, failure, .. } = &mut *progress;
         if failure.is_some() {
@@ -273,8 +249,7 @@ impl Later {
         // A panic leaves only bytes that are never read: outputs of a failed run, and memory that the next run
         // overwrites.
         let done = catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: guaranteed by the caller.
-            unsafe { execute_part(&shared.graph, self.bound(), steps, state, &*shared.pool, self.observer.as_deref()) }
+            execute_part(&shared.graph, self.bound(), steps, state, &*shared.pool, self.observer.as_deref())
         }));
         *failure = done.unwrap_or(Err(ExecError::Panicked)).err();
     }
@@ -291,51 +266,33 @@ impl Later {
             observer.step(&self.plan.plan.steps[at], mixed.run_by(at), start, start.elapsed());
         }
     }
-
-    /// Enqueues a hipDNN step.
-    ///
-    /// # Safety
-    /// As for [`DnnStep::execute`], for the run's addresses.
-    unsafe fn execute(&self, taken: &Taken, stream: RawStream<'_>) -> Result<(), ExecError> {
-        let bound = self.bound();
-        // SAFETY: guaranteed by the caller.
-        unsafe { taken.step.execute(|buffer| bound.address(buffer), self.memory.workspace, stream) }
-    }
 }
 
 /// Queues a run after the work of a stream.
-///
-/// # Safety
-/// As for [`run`].
-unsafe fn queue(
+fn queue(
     plan: &Arc<HostPlan>,
     mixed: &MixedPlan,
-    run: &Run<'_>,
+    run: &GuaranteedRun<'_>,
     device: &hip::Device,
     stream: RawStream<'_>,
     ledger: &Arc<Ledger>,
 ) -> Result<(), ExecError> {
-    let later = Later::new(plan, mixed, run)?;
+    let later = Later::new(plan, mixed, run.memory, run.observer.clone())?;
     let ticket = ledger.enter();
     let enqueue = || {
         for group in mixed.groups(later.bound()) {
             let later = later.clone();
             match group {
-                StepGroup::Own(steps) => {
-                    // SAFETY: the caller guarantees the addresses until the stream has passed this point, and the steps
-                    // before these are done by then.
-                    device.launch_host_fn(stream, move || unsafe { later.own(steps) })?;
-                }
+                StepGroup::Own(steps) => device.launch_host_fn(stream, move || later.own(steps))?,
                 StepGroup::Dnn(at, taken) => {
                     let before = later.clone();
                     if later.observer.is_some() {
                         device.launch_host_fn(stream, move || before.start())?;
                     }
-                    // SAFETY: the caller guarantees the addresses; the run's memory lives until its last group is done.
-                    if let Err(error) = unsafe { later.execute(taken, stream) } {
+                    // The run's memory lives until its last group is done.
+                    if let Err(error) = taken.execute(later.bound(), stream) {
                         taken.fail(&plan.label(at), &error);
-                        // SAFETY: as for our own steps.
-                        device.launch_host_fn(stream, move || unsafe { later.own(at..at + 1) })?;
+                        device.launch_host_fn(stream, move || later.own(at..at + 1))?;
                     } else if later.observer.is_some() {
                         device.launch_host_fn(stream, move || later.end(at))?;
                     }
@@ -365,27 +322,19 @@ unsafe fn queue(
 }
 
 /// Records a run.
-///
-/// # Safety
-/// As for [`run`].
-unsafe fn record(plan: &Arc<HostPlan>, mixed: &MixedPlan, run: &Run<'_>, capture: &Capture) -> Result<(), ExecError> {
-    let unobserved = Run { observer: None, ..*run };
-    let later = Later::new(plan, mixed, &unobserved)?;
+fn record(plan: &Arc<HostPlan>, mixed: &MixedPlan, memory: RunMemory<'_>, capture: &Capture) -> Result<(), ExecError> {
+    let later = Later::new(plan, mixed, memory, None)?;
     for group in mixed.groups(later.bound()) {
         let later = later.clone();
         match group {
-            // SAFETY: the caller guarantees the addresses until the capture is dropped; replays keep the order.
-            StepGroup::Own(steps) => capture.record(move |_| unsafe { later.own(steps.clone()) })?,
-            // SAFETY: the caller guarantees the addresses, and the last group keeps the run's memory alive with the
-            // capture.
-            StepGroup::Dnn(at, taken) => match unsafe { later.execute(taken, capture.stream()) } {
-                Ok(()) => {}
-                Err(error) => {
+            StepGroup::Own(steps) => capture.record(move |_| later.own(steps.clone()))?,
+            // The last group keeps the run's memory alive with the capture.
+            StepGroup::Dnn(at, taken) => {
+                if let Err(error) = taken.execute(later.bound(), capture.stream()) {
                     taken.fail(&plan.label(at), &error);
-                    // SAFETY: as for our own steps.
-                    capture.record(move |_| unsafe { later.own(at..at + 1) })?;
+                    capture.record(move |_| later.own(at..at + 1))?;
                 }
-            },
+            }
         }
     }
     capture.record(move |failure| {

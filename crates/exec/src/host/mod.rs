@@ -11,16 +11,16 @@ use graph::plan::{Budget, Capabilities, Capability};
 use graph::quant::QuantWeights;
 use graph::{Graph, Plan, Tensor};
 
-use crate::device::{Device, Loaded, Observer, Order, Prepared, Run, RunBy};
+use crate::device::{Device, Loaded, Observer, Order, Prepared, RunBy};
 use crate::dnn::Offering;
+use crate::ffi::host::RunState;
+use crate::ffi::{GuaranteedRun, RunMemory};
 use crate::{ExecError, Pool};
 pub(crate) use folded::Folded;
 use memory_budget::HostMemory;
 pub(crate) use memory_budget::WALKED;
 use mixed::{Mixed, MixedPlan};
-use run::{RunState, execute};
-
-pub use run::{run_once, run_partition};
+use run::execute;
 
 /// The host as a device.
 ///
@@ -139,11 +139,10 @@ impl Prepared for HostPlan {
         self.mixed.as_ref().map_or(RunBy::Own { why: None }, |mixed| mixed.run_by(step))
     }
 
-    unsafe fn run(self: Arc<Self>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError> {
-        run.check(self.shared.graph.inputs().len(), self.plan.outputs.len())?;
+    fn start(self: Arc<Self>, run: GuaranteedRun<'_>, order: Order<'_>) -> Result<(), ExecError> {
+        run.memory.check(self.shared.graph.inputs().len(), self.plan.outputs.len())?;
         if self.mixed.as_ref().is_some_and(MixedPlan::is_mixed) {
-            // SAFETY: guaranteed by the caller.
-            return unsafe { mixed::run(self, run, order) };
+            return mixed::run(self, run, order);
         }
         match order {
             Order::Now => {}
@@ -152,32 +151,28 @@ impl Prepared for HostPlan {
                     return Err(ExecError::ForeignCapture);
                 }
                 if !device.stream_query(stream)? {
-                    let (addresses, ticket) = (Addresses::of(&run), ledger.enter());
-                    // SAFETY: the caller guarantees the addresses until the stream has passed this point.
-                    let work = move || ticket.close(unsafe { self.run_later(&addresses, run.observer.as_deref()) });
+                    let (kept, ticket) = (run.memory.keep(), ledger.enter());
+                    let work = move || ticket.close(self.run_later(kept.memory(), run.observer.as_deref()));
                     return Ok(device.launch_host_fn(stream, work)?);
                 }
             }
             Order::Record(capture) => {
-                let addresses = Addresses::of(&run);
+                let kept = run.memory.keep();
                 let mut state = self.shared.take();
                 // Allocated now, because a replay cannot report that memory is missing.
-                state.arena(self.plan.arena_bytes)?;
+                state.reserve(self.plan.arena_bytes, 0)?;
                 let state = Mutex::new(state);
                 return capture.record(move |failure| {
                     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-                    // SAFETY: the caller guarantees the addresses until the capture is dropped.
-                    if let Err(error) = unsafe { self.run_again(&addresses, &mut state, None) } {
+                    if let Err(error) = self.run_again(kept.memory(), &mut state, None) {
                         failure.set(error);
                     }
                 });
             }
         }
         let mut state = self.shared.take();
-        let Run { inputs, outputs, parallel, observer } = run;
-        let (graph, observer) = (&*self.shared.graph, observer.as_deref());
-        // SAFETY: the caller guarantees the addresses until this call returns.
-        let done = unsafe { execute(graph, &self.plan, inputs, outputs, &mut state, parallel, observer) };
+        let GuaranteedRun { memory, parallel, observer } = run;
+        let done = execute(&self.shared.graph, &self.plan, memory, &mut state, parallel, observer.as_deref());
         self.shared.give_back(state);
         done
     }
@@ -191,52 +186,24 @@ impl HostPlan {
     }
 
     /// Executes a queued run.
-    ///
-    /// # Safety
-    /// As for [`execute`].
-    unsafe fn run_later(&self, addresses: &Addresses, observer: Option<&dyn Observer>) -> Result<(), ExecError> {
+    fn run_later(&self, memory: RunMemory<'_>, observer: Option<&dyn Observer>) -> Result<(), ExecError> {
         let mut state = self.shared.take();
-        // SAFETY: guaranteed by the caller.
-        let done = unsafe { self.run_again(addresses, &mut state, observer) };
+        let done = self.run_again(memory, &mut state, observer);
         self.shared.give_back(state);
         done
     }
 
     /// Executes a run on a thread of the driver, which no panic may reach.
-    ///
-    /// # Safety
-    /// As for [`execute`].
-    unsafe fn run_again(
+    fn run_again(
         &self,
-        addresses: &Addresses,
+        memory: RunMemory<'_>,
         state: &mut RunState,
         observer: Option<&dyn Observer>,
     ) -> Result<(), ExecError> {
-        let Addresses { inputs, outputs } = addresses;
         let (graph, pool) = (&*self.shared.graph, &*self.shared.pool);
         // A panic leaves only bytes that are never read: outputs of a failed run, and memory that the next run
         // overwrites.
-        catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: guaranteed by the caller.
-            unsafe { execute(graph, &self.plan, inputs, outputs, state, pool, observer) }
-        }))
-        .unwrap_or(Err(ExecError::Panicked))
-    }
-}
-
-/// Addresses of the inputs and outputs of a later run.
-struct Addresses {
-    inputs: Vec<*const u8>,
-    outputs: Vec<*mut u8>,
-}
-
-// SAFETY: addresses are numbers; their users guarantee the memory behind them.
-unsafe impl Send for Addresses {}
-// SAFETY: as above.
-unsafe impl Sync for Addresses {}
-
-impl Addresses {
-    fn of(run: &Run<'_>) -> Self {
-        Self { inputs: run.inputs.to_vec(), outputs: run.outputs.to_vec() }
+        catch_unwind(AssertUnwindSafe(|| execute(graph, &self.plan, memory, state, pool, observer)))
+            .unwrap_or(Err(ExecError::Panicked))
     }
 }

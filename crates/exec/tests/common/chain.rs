@@ -80,8 +80,7 @@ impl Chain {
 }
 
 /// The primitives of a plan in order, as the engine made them. A product that was split from its epilogue for the
-/// hipDNN library counts as the one step it was: both parts have the same node, while steps that were never one have
-/// two.
+/// hipDNN library counts as one step: both parts have the same node, while separate steps have different ones.
 pub fn prims(plan: &Plan) -> Vec<&'static str> {
     let mut names: Vec<&'static str> = Vec::new();
     let mut before: Option<&Step> = None;

@@ -27,7 +27,7 @@ static GPU: LazyLock<Option<GpuDevice>> = LazyLock::new(|| {
         "gpu" => Some(with_dnn(gpu())),
         other => match other.strip_prefix("sim:") {
             Some(target) => Some(with_dnn(simulated(target))),
-            None => panic!("EXEC_TEST_DEVICE is {other:?}, and none of host, gpu and sim:TARGET"),
+            None => panic!("EXEC_TEST_DEVICE is {other:?}, expected host, gpu or sim:TARGET"),
         },
     }
 });
@@ -103,7 +103,7 @@ pub fn run_once(graph: Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecErro
 
 /// Runs a program once.
 pub fn run(program: &CompiledPartition, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
-    let outputs = exec::host::run_partition(program, inputs);
+    let outputs = crate::common::run::run_partition(program, inputs);
     let (counts, threads) = (std::env::var_os("EXEC_TEST_COUNTS"), std::env::var_os("EXEC_TEST_THREADS"));
     if counts.is_none() && threads.is_none() {
         return outputs;

@@ -2,8 +2,9 @@
 #![allow(dead_code, clippy::unwrap_used)]
 use std::sync::OnceLock;
 
+use crate::common::run::run_partition;
 use exec::dnn::{Libraries, Mode, Offering};
-use exec::host::{HostDevice, run_partition};
+use exec::host::HostDevice;
 use exec::{CompiledPartition, Input, RunBy};
 use graph::{Graph, Tensor};
 

@@ -1,6 +1,7 @@
 //! Runs graphs on the device under test.
 #![allow(dead_code, clippy::unwrap_used)]
 pub mod device;
+pub mod run;
 
 use graph::ops::{self, Attribute, Attributes, InputInfo, NodeInfo};
 use graph::{DType, Graph, Node, Scalar, Tensor};

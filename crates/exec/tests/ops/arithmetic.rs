@@ -5,7 +5,7 @@ use graph::ops::Attribute;
 use crate::common::{Case, assert_close, numbers, random, tensor};
 
 #[test]
-fn many_operands_are_joined_and_rounded_once() {
+fn many_operands_are_combined_and_rounded_once() {
     for (dtype, relative) in [(DType::F32, 1e-6), (DType::F64, 1e-14), (DType::F16, 1e-3), (DType::Bf16, 8e-3)] {
         for count in [1, 2, 3, 8, 9, 20] {
             let operands: Vec<_> = (0..count).map(|seed| tensor(dtype, &[3, 11], &random(33, seed + 1))).collect();
@@ -51,7 +51,7 @@ fn powers_mix_types() {
 }
 
 #[test]
-fn remainders_of_every_type_take_the_sign_the_attribute_says() {
+fn fmod_selects_the_sign_of_remainders_in_every_type() {
     for dtype in DType::ALL.into_iter().filter(|&dtype| dtype != DType::Bool) {
         let signs: &[f64] = if dtype.is_signed() { &[1.0, -1.0] } else { &[1.0] };
         for fmod in if dtype.is_float() { 1..=1 } else { 0..=1 } {
@@ -71,7 +71,7 @@ fn remainders_of_every_type_take_the_sign_the_attribute_says() {
 }
 
 #[test]
-fn integers_divided_by_zero_or_too_large_for_the_quotient_stop_nothing() {
+fn integer_division_by_zero_and_overflow_do_not_fail() {
     for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_int()) {
         let x = tensor(dtype, &[3], &[0.0, 7.0, 100.0]);
         let zero = tensor(dtype, &[3], &[0.0; 3]);

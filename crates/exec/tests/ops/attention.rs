@@ -83,7 +83,7 @@ fn case(op_type: &'static str, inputs: &[Option<&Array>], outputs: usize) -> Cas
 }
 
 #[test]
-fn heads_may_be_shared_and_joined() {
+fn heads_may_be_shared_and_merged() {
     for (heads, shared) in [(3, 3), (6, 2), (4, 1)] {
         let (q, k, v) =
             (random(&[BATCH, heads, 4, 8], 1), random(&[BATCH, shared, 5, 8], 2), random(&[BATCH, shared, 5, 6], 3));
@@ -98,7 +98,7 @@ fn heads_may_be_shared_and_joined() {
 }
 
 #[test]
-fn a_past_comes_before_the_keys_and_every_stage_can_be_seen() {
+fn the_past_precedes_the_keys_and_every_stage_can_be_an_output() {
     let (q, k, v) = (random(&[BATCH, 2, 3, 4], 1), random(&[BATCH, 2, 3, 4], 2), random(&[BATCH, 2, 3, 5], 3));
     let (past_k, past_v) = (random(&[BATCH, 2, 4, 4], 4), random(&[BATCH, 2, 4, 5], 5));
     let mask = random(&[3, 7], 6);
@@ -133,7 +133,7 @@ fn a_past_comes_before_the_keys_and_every_stage_can_be_seen() {
 
 /// More rows and keys than kernels process at a time, in half precision.
 #[test]
-fn long_causal_attention_sees_keys_up_to_the_rows_own() {
+fn long_causal_attention_hides_later_keys() {
     for (heads, shared, past) in [(2, 2, 0), (2, 1, 37)] {
         let (rows, size) = (150, 16);
         let halves =
@@ -154,7 +154,7 @@ fn long_causal_attention_sees_keys_up_to_the_rows_own() {
 }
 
 #[test]
-fn masks_hide_and_rows_that_see_nothing_are_zero() {
+fn masks_hide_keys_and_fully_masked_rows_are_zero() {
     let (q, k, v) = (random(&[BATCH, 1, 3, 4], 1), random(&[BATCH, 1, 4, 4], 2), random(&[BATCH, 1, 4, 2], 3));
     let visible = |s: usize, t: usize| s != 1 && (s + t).is_multiple_of(2) && t < 3;
     let score = |score: f64, [_, _, s, t]: [usize; 4]| if visible(s, t) { score } else { f64::NEG_INFINITY };
@@ -184,7 +184,7 @@ fn projected(x: &Array, w: &Array, bias: &Array, heads: usize, part: usize) -> A
 }
 
 #[test]
-fn microsoft_attention_projects_masks_and_keeps_a_past() {
+fn microsoft_attention_projects_masks_and_extends_a_past() {
     let (x, w, bias) = (random(&[BATCH, 3, 4], 1), random(&[4, 12], 2), random(&[12], 3));
     let past = random(&[2, BATCH, 2, 2, 2], 4);
     let part = |at: usize| projected(&x, &w, &bias, 2, at);
@@ -197,6 +197,9 @@ fn microsoft_attention_projects_masks_and_keeps_a_past() {
     let ends = [3usize, 5];
     for (mask, keep) in [
         (Array::of(&[BATCH, 5], |at| f64::from(u8::from(raw(at[0], at[1])))), &raw as &dyn Fn(usize, usize) -> bool),
+        // ONNX Runtime GenAI's mask, with columns for keys to come.
+        (Array::of(&[BATCH, 9], |at| f64::from(u8::from(at[1] < 5 && raw(at[0], at[1])))), &raw),
+        (Array::of(&[BATCH, 3, 8], |at| f64::from(u8::from(raw(at[0], at[2])))), &raw),
         (Array { shape: vec![2], values: vec![3.0, 5.0] }, &|b: usize, t: usize| t < ends[b]),
         (Array { shape: vec![4], values: vec![3.0, 5.0, 1.0, 0.0] }, &|b: usize, t: usize| t < ends[b] && t + b >= 1),
     ] {
@@ -222,7 +225,7 @@ fn microsoft_attention_projects_masks_and_keeps_a_past() {
 }
 
 #[test]
-fn multi_head_attention_adds_biases_and_takes_keys_with_heads_apart() {
+fn multi_head_attention_adds_biases_and_accepts_split_heads() {
     let (heads, size) = (2, 4);
     let (q, k, v) =
         (random(&[BATCH, heads, 3, size], 1), random(&[BATCH, heads, 5, size], 2), random(&[BATCH, heads, 5, size], 3));
@@ -244,10 +247,15 @@ fn multi_head_attention_adds_biases_and_takes_keys_with_heads_apart() {
     assert_close(&numbers(&found[0]), &joined(&wanted).values, 1e-5);
     let found = mha(&[Some(&flat_q), Some(&k), Some(&v), None, None, Some(&attention_bias)]);
     assert_close(&numbers(&found[0]), &joined(&attend(&q, &k, &v)).values, 1e-5);
+    // Columns for keys to come are not read.
+    let wide =
+        Array::of(&[1, heads, 3, 8], |at| if at[3] < 5 { attention_bias.at(&[0, at[1], at[2], at[3]]) } else { 9.0 });
+    let found = mha(&[Some(&flat_q), Some(&k), Some(&v), None, None, Some(&wide)]);
+    assert_close(&numbers(&found[0]), &joined(&attend(&q, &k, &v)).values, 1e-5);
 }
 
 #[test]
-fn rotary_embeddings_turn_pairs_by_position() {
+fn rotary_embeddings_rotate_pairs_by_position() {
     let (heads, sequence, size) = (2, 3, 6);
     let x = random(&[BATCH, heads, sequence, size], 1);
     let positions = [[4usize, 0, 2], [1, 3, 3]];
@@ -301,7 +309,7 @@ fn caches(room: usize, past: &Array, new: &Array) -> [Array; 2] {
 }
 
 #[test]
-fn multi_head_attention_writes_behind_what_a_cache_holds() {
+fn multi_head_attention_appends_to_a_cache() {
     let (heads, size, rows, held, room) = (2, 4, 2, 3, 9);
     let part = |seed: u64| random(&[BATCH, heads, rows, size], seed);
     let (q, k, v) = (part(1), part(2), part(3));
@@ -311,10 +319,12 @@ fn multi_head_attention_writes_behind_what_a_cache_holds() {
     let (all_k, all_v) = (behind(&past_k, &k), behind(&past_v, &v));
     let bias = random(&[1, heads, rows, held + rows], 6);
     let keep = |b: usize, t: usize| b == 0 || t != 1;
-    let mask = Array::of(&[BATCH, held + rows], |at| f64::from(u8::from(keep(at[0], at[1]))));
     for (causal, with_bias, with_mask) in
         [(false, false, false), (true, true, false), (true, false, true), (false, true, true)]
     {
+        // With a causal mask, columns for keys to come may follow, even more than the cache has room for.
+        let columns = if causal { room + 4 } else { held + rows };
+        let mask = Array::of(&[BATCH, columns], |at| f64::from(u8::from(keep(at[0], at[1]))));
         let score = |score: f64, [b, h, s, t]: [usize; 4]| {
             if causal && t > s + held {
                 return f64::NEG_INFINITY;
@@ -344,7 +354,7 @@ fn multi_head_attention_writes_behind_what_a_cache_holds() {
 }
 
 #[test]
-fn microsoft_attention_writes_behind_what_a_cache_holds() {
+fn microsoft_attention_appends_to_a_cache() {
     let (x, w, bias) = (random(&[BATCH, 1, 4], 1), random(&[4, 12], 2), random(&[12], 3));
     let past = [4, 5].map(|seed| random(&[BATCH, 2, 3, 2], seed));
     let part = |at: usize| projected(&x, &w, &bias, 2, at);

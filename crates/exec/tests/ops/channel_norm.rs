@@ -107,7 +107,7 @@ fn groups_of_channels_are_normalised_together() {
 }
 
 #[test]
-fn channels_that_make_no_groups_are_refused() {
+fn channels_that_do_not_divide_into_groups_are_rejected() {
     let vector = || tensor(DType::F32, &[3], &[1.0; 3]);
     let case = Case::new(
         "GroupNormalization",

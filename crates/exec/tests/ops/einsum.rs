@@ -43,7 +43,7 @@ fn check(equation: &str, explicit: &str, shapes: &[&[usize]], dtype: DType) {
 }
 
 #[test]
-fn equations_mean_what_they_say() {
+fn equations_follow_their_definition() {
     for dtype in [DType::F32, DType::F64, DType::I64] {
         for (equation, shapes) in [
             ("ij->ji", &[&[2, 3][..]][..]),
@@ -72,7 +72,7 @@ fn equations_mean_what_they_say() {
 }
 
 #[test]
-fn without_an_arrow_the_output_is_what_is_named_once_in_order() {
+fn without_an_arrow_the_output_has_the_letters_that_occur_once() {
     check("ba", "ba->ab", &[&[2, 3]], DType::F32);
     check("ij,jk", "ij,jk->ik", &[&[2, 3], &[3, 4]], DType::F32);
     check("ii", "ii->", &[&[3, 3]], DType::F32);

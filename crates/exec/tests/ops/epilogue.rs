@@ -124,7 +124,7 @@ fn epilogues_of_convolutions_follow_channels_and_positions() {
 /// hipDNN libraries do not have this activation and may take only the convolution: then it is their step followed by
 /// our map.
 #[test]
-fn an_epilogue_that_libraries_lack_is_merged_all_the_same() {
+fn an_epilogue_that_libraries_lack_is_still_merged() {
     let found = check(conv(DType::F32, &[2, 3, 9, 8], &[5, 3, 3, 3], 1, 1), |chain, made| {
         chain.node("Mish", &[made], DType::F32)
     });
@@ -132,7 +132,7 @@ fn an_epilogue_that_libraries_lack_is_merged_all_the_same() {
 }
 
 #[test]
-fn a_transposed_convolution_stores_every_lattice_through_its_epilogue() {
+fn a_transposed_convolution_applies_its_epilogue_to_every_phase() {
     let (x, w) = (noise(DType::F32, &[1, 4, 5, 6], 13), noise(DType::F32, &[4, 7, 3, 3], 14));
     let product = |chain: &mut Chain| {
         let (x, w) = (chain.input(x.clone()), chain.constant(w.clone()));
@@ -147,7 +147,7 @@ fn a_transposed_convolution_stores_every_lattice_through_its_epilogue() {
 }
 
 #[test]
-fn a_cast_and_a_turn_of_batch_and_rows_are_part_of_the_product() {
+fn a_cast_and_a_transpose_of_batch_and_rows_are_part_of_the_product() {
     let cast = check(matmul(DType::F32, &[9, 20], &[20, 50]), |chain, made| {
         chain.node_with("Cast", &[("to", Attribute::Int(10))], &[made], DType::F16)
     });
@@ -160,7 +160,7 @@ fn a_cast_and_a_turn_of_batch_and_rows_are_part_of_the_product() {
 }
 
 #[test]
-fn a_result_that_others_want_stays_a_step() {
+fn a_result_with_other_readers_stays_a_step() {
     let mut chain = Chain::default();
     let made = matmul(DType::F32, &[5, 6], &[6, 7])(&mut chain);
     let one = chain.node("Relu", &[made], DType::F32);
@@ -175,7 +175,7 @@ fn a_result_that_others_want_stays_a_step() {
 }
 
 #[test]
-fn a_result_read_in_two_ways_or_spread_stays_a_step() {
+fn a_result_that_is_read_twice_or_broadcast_stays_a_step() {
     // A square plus its transpose.
     let product = matmul(DType::F32, &[6, 6], &[6, 6]);
     let found = check(&product, |chain, made| {
@@ -220,7 +220,7 @@ fn sums_of_integers_wrap_before_the_epilogue() {
 }
 
 #[test]
-fn of_two_products_the_later_one_takes_the_sum() {
+fn the_later_of_two_products_absorbs_the_sum() {
     let mut chain = Chain::default();
     let one = matmul(DType::F32, &[5, 6], &[6, 7])(&mut chain);
     let two = matmul(DType::F32, &[5, 8], &[8, 7])(&mut chain);

@@ -227,7 +227,7 @@ proptest! {
 }
 
 #[test]
-fn sequences_turn_round_up_to_their_lengths() {
+fn sequences_are_reversed_up_to_their_lengths() {
     let input = data(DType::F16, &[5, 4, 2], 3);
     let lengths = [5usize, 1, 0, 3];
     let list = Tensor::from_i64s(&lengths.map(|length| length as i64));
@@ -245,7 +245,7 @@ fn sequences_turn_round_up_to_their_lengths() {
 }
 
 #[test]
-fn a_cache_takes_each_batchs_update_at_its_place() {
+fn a_cache_is_updated_at_the_position_of_each_batch() {
     let (cache, update) = (data(DType::F32, &[2, 3, 4, 2], 5), data(DType::F32, &[2, 3, 2, 2], 6));
     for (mode, starts) in [("linear", [0usize, 2]), ("circular", [3, 6])] {
         let list = Tensor::from_i64s(&starts.map(|start| start as i64));
@@ -261,7 +261,7 @@ fn a_cache_takes_each_batchs_update_at_its_place() {
 }
 
 #[test]
-fn an_index_out_of_range_ends_the_run_with_a_sentence() {
+fn an_index_out_of_range_fails_the_run_with_a_readable_error() {
     let input = data(DType::F32, &[3, 2], 1);
     for (op_type, index) in [("Gather", 3.0), ("Gather", -4.0), ("GatherElements", 3.0), ("GatherND", -4.0)] {
         let list = tensor(DType::I64, &[1, 1], &[index]);

@@ -198,7 +198,7 @@ proptest! {
 }
 
 #[test]
-fn a_scale_that_only_the_run_knows_leaves_the_product_as_it_is() {
+fn a_scale_known_only_at_run_time_leaves_a_float_product() {
     let mut chain = Chain::default();
     let x = chain.input(bytes(DType::U8, &[4, 6], 5));
     let scale = chain.input(tensor(DType::F32, &[], &[0.5]));

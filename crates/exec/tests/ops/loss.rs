@@ -85,7 +85,7 @@ fn every_reduction_with_and_without_weights_and_ignored_labels() {
 }
 
 #[test]
-fn labels_and_weights_of_another_size_are_refused() {
+fn mismatched_labels_and_weights_are_rejected() {
     let input = || tensor(DType::F32, &[2, 3], &[0.0; 6]);
     let case = |inputs| Case::new("NegativeLogLikelihoodLoss", 13, inputs, &[DType::F32]).run().unwrap_err();
     let labels = |shape: &[usize], values: &[f64]| tensor(DType::I64, shape, values);

@@ -76,7 +76,7 @@ fn vectors_are_rows_on_the_left_and_columns_on_the_right() {
 }
 
 #[test]
-fn products_over_nothing_are_zero() {
+fn products_over_an_empty_axis_are_zero() {
     let (a, b) = (Array::random(DType::F32, &[2, 0], 1), Array::random(DType::F32, &[0, 3], 1));
     let case = Case::new("MatMul", 13, vec![a.tensor(DType::F32), b.tensor(DType::F32)], &[DType::F32]);
     assert_eq!(numbers(&case.run().unwrap()[0]), [0.0; 6]);
@@ -110,7 +110,7 @@ fn gemm_scales_transposes_and_adds() {
 }
 
 #[test]
-fn fused_products_turn_batches_and_matrices() {
+fn fused_products_transpose_batches_and_matrices() {
     let dtype = DType::F32;
     for bits in 0..16 {
         let flag = |bit: usize| bits >> bit & 1 != 0;

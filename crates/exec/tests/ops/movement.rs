@@ -74,7 +74,7 @@ fn tiles_and_expansions_repeat() {
 }
 
 #[test]
-fn depth_and_space_change_places_by_their_formulas() {
+fn depth_to_space_and_back_follow_their_formulas() {
     let (input, image) = (data(DType::F32, &[2, 12, 3, 2]), data(DType::F32, &[2, 3, 4, 6]));
     for (mode, block_inside) in [("DCR", false), ("CRD", true)] {
         let case = Case::new("DepthToSpace", 13, vec![input.clone()], &[DType::F32]);
@@ -109,7 +109,7 @@ fn triangles_keep_their_side_for_a_diagonal_given_at_run_time() {
 }
 
 #[test]
-fn what_is_split_joins_again() {
+fn split_parts_concatenate_to_the_original() {
     let input = data(DType::F16, &[3, 7, 2]);
     let split = Case::new("Split", 13, vec![input.clone(), ints(&[2, 0, 5])], &[DType::F16; 3]);
     let parts = split.attribute("axis", Attribute::Int(1)).run().unwrap();
@@ -120,7 +120,7 @@ fn what_is_split_joins_again() {
 }
 
 #[test]
-fn tensors_beyond_what_the_planner_computes_are_made_on_the_device() {
+fn large_tensors_are_computed_on_the_device() {
     let scalar = |value: f64| tensor(DType::F32, &[], &[value]);
     let range = Case::new("Range", 11, vec![scalar(2.0), scalar(2502.0), scalar(0.5)], &[DType::F32]);
     let wanted: Vec<f64> = (0..5000).map(|at| 2.0 + 0.5 * f64::from(at)).collect();
@@ -149,7 +149,7 @@ fn small_shape() -> impl Strategy<Value = Vec<usize>> {
 
 proptest! {
     #[test]
-    fn slices_walk_as_python_does(
+    fn slices_follow_pythons_rules(
         shape in small_shape(),
         bounds in prop::collection::vec((-6i64..7, -6i64..7, prop::sample::select(vec![-3i64, -2, -1, 1, 2, 3])), 3),
     ) {

@@ -53,7 +53,7 @@ fn layers_from_any_axis_on() {
 }
 
 #[test]
-fn statistics_come_in_single_precision_with_extent_one() {
+fn statistics_have_single_precision_and_extent_one() {
     for dtype in [DType::F32, DType::F16] {
         let x = tensor(dtype, &[2, 3, 4], &random(24, 9));
         let ones = tensor(dtype, &[3, 4], &[1.0; 12]);
@@ -143,7 +143,7 @@ fn a_skip_connection_is_added_before_the_layer() {
 }
 
 #[test]
-fn embeddings_of_words_places_and_segments_are_summed() {
+fn word_position_and_segment_embeddings_are_summed() {
     let integers = |shape: &[usize], values: &[f64]| tensor(DType::I32, shape, values);
     let words = random(5 * 4, 1);
     let places = random(6 * 4, 2);

@@ -89,7 +89,7 @@ fn four_bit_types_have_their_zero_at_zero() {
 }
 
 #[test]
-fn rows_of_one_block_that_could_be_either_are_declined() {
+fn ambiguous_rows_of_one_block_are_declined() {
     let inputs = vec![tensor(DType::U8, &[11, 16], &[1.0; 176]), indices(), tensor(DType::F32, &[11, 1], &[1.0; 11])];
     let reason = case(inputs, DType::F32, 4, 32).run().unwrap_err();
     assert!(reason.contains("cannot tell whether"), "{reason}");

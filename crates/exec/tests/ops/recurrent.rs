@@ -223,7 +223,7 @@ fn grus_reset_before_or_after_the_product() {
 }
 
 #[test]
-fn plain_layers_clip_what_their_activation_sees() {
+fn plain_layers_clip_the_input_of_their_activation() {
     for clip in [f64::MAX, 0.5] {
         let layer = Layer::new(1, 1);
         let step = |direction: usize, x: &[f64], h: &[f64], _: &[f64]| {
@@ -273,7 +273,7 @@ fn layout_1_is_layout_0_with_axes_swapped() {
 }
 
 #[test]
-fn an_lstm_bounds_its_gates_and_not_its_cell_as_onnx_runtime_does() {
+fn an_lstm_clips_its_gates_but_not_its_cell_like_onnx_runtime() {
     let list = |count: usize, step: usize, modulus: usize, plus: f64| -> Vec<f64> {
         (0..count).map(|at| (at * step % modulus) as f64 / modulus as f64 + plus).collect()
     };

@@ -83,7 +83,7 @@ fn every_kind_over_every_set_of_axes() {
 }
 
 #[test]
-fn no_axes_mean_all_or_none() {
+fn no_axes_means_all_or_none() {
     let input = tensor(DType::F32, &[2, 2], &[1.0, -2.0, 3.0, -4.0]);
     let all = Case::new("ReduceL1", 18, vec![input.clone()], &[DType::F32]).run().unwrap();
     assert_eq!((all[0].shape(), numbers(&all[0])), (&[1, 1][..], vec![10.0]));
@@ -101,7 +101,7 @@ fn no_axes_mean_all_or_none() {
 }
 
 #[test]
-fn nothing_reduces_to_what_onnx_says() {
+fn empty_reductions_give_the_values_that_onnx_defines() {
     let infinity = f64::INFINITY;
     for (op_type, dtype, wanted) in [
         ("ReduceSum", DType::F32, 0.0),
@@ -124,7 +124,7 @@ fn nothing_reduces_to_what_onnx_says() {
 }
 
 #[test]
-fn integers_wrap_and_their_mean_is_cut_off() {
+fn integers_wrap_and_their_mean_is_truncated() {
     for known in [false, true] {
         let run = |op_type, dtype, values: &[f64]| {
             let mut case = case(op_type, 18, tensor(dtype, &[values.len()], values), &[0]);

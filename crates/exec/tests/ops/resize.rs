@@ -164,7 +164,7 @@ fn sizes_in_every_mode_and_coordinate_system() {
 }
 
 #[test]
-fn scales_that_leave_a_rest() {
+fn scales_with_a_remainder() {
     let x = Array::random(DType::F32, &[1, 2, 5, 6], 2);
     for mode in [Mode::Nearest("floor"), Mode::Linear, Mode::Cubic { a: -0.75, exclude: false }] {
         for coordinates in ["half_pixel", "half_pixel_symmetric", "asymmetric"] {

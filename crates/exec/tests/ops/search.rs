@@ -96,7 +96,7 @@ fn top_k_sorts_values_and_indices_along_every_axis() {
 }
 
 #[test]
-fn top_k_takes_k_from_the_attribute_of_older_opsets_and_refuses_too_large_ones() {
+fn top_k_reads_k_from_the_attribute_of_older_opsets_and_rejects_large_ones() {
     let input = tensor(DType::F32, &[3], &[1.0, 3.0, 2.0]);
     let old = Case::new("TopK", 1, vec![input.clone()], &[DType::F32, DType::I64]);
     let found = old.attribute("k", Attribute::Int(2)).run().unwrap();

@@ -4,7 +4,7 @@ use graph::DType;
 use crate::common::{Case, numbers, tensor};
 
 #[test]
-fn a_choice_moves_every_type_unchanged() {
+fn selection_keeps_every_type_unchanged() {
     for dtype in DType::ALL {
         let condition = tensor(DType::Bool, &[3, 1], &[1.0, 0.0, 1.0]);
         let x = tensor(dtype, &[1, 5], &[0.0, 1.0, 2.0, 3.0, 4.0]);
@@ -17,7 +17,7 @@ fn a_choice_moves_every_type_unchanged() {
 }
 
 #[test]
-fn bounds_hold_in_every_type() {
+fn bounds_apply_in_every_type() {
     for dtype in DType::ALL.into_iter().filter(|&dtype| dtype != DType::Bool) {
         let x = tensor(dtype, &[101], &(0..101).map(f64::from).collect::<Vec<_>>());
         let bounds = [tensor(dtype, &[], &[10.0]), tensor(dtype, &[], &[90.0])];

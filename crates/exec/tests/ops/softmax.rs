@@ -41,7 +41,7 @@ fn along(values: &[f64], outer: usize, count: usize, inner: usize, rows: Rows) -
 }
 
 #[test]
-fn since_opset_13_one_axis_counts() {
+fn since_opset_13_softmax_is_over_one_axis() {
     let shape = [3usize, 4, 5];
     for (op_type, rows) in KINDS {
         for (dtype, relative) in [(DType::F32, 2e-6), (DType::F64, 1e-12), (DType::F16, 2e-3), (DType::Bf16, 1.6e-2)] {
@@ -60,7 +60,7 @@ fn since_opset_13_one_axis_counts() {
 }
 
 #[test]
-fn before_opset_13_all_axes_from_one_on_count() {
+fn before_opset_13_softmax_is_over_all_later_axes() {
     for (op_type, rows) in KINDS {
         for axis in 0..3usize {
             let input = tensor(DType::F32, &[3, 4, 5], &random(60, 4));
@@ -83,14 +83,14 @@ fn large_scores_do_not_overflow() {
 }
 
 #[test]
-fn of_equal_scores_hardmax_takes_the_first() {
+fn hardmax_picks_the_first_of_equal_scores() {
     let input = tensor(DType::F32, &[2, 3], &[1.0, 3.0, 3.0, 2.0, 2.0, 1.0]);
     let found = Case::new("Hardmax", 13, vec![input], &[DType::F32]).run().unwrap();
     assert_eq!(numbers(&found[0]), [0.0, 1.0, 0.0, 1.0, 0.0, 0.0]);
 }
 
 #[test]
-fn empty_tensors_stay_empty_and_wrong_axes_are_refused() {
+fn empty_tensors_stay_empty_and_invalid_axes_are_rejected() {
     let empty = Case::new("Softmax", 13, vec![tensor(DType::F32, &[0, 3], &[])], &[DType::F32]).run().unwrap();
     assert_eq!(empty[0].shape(), [0, 3]);
     let wrong = Case::new("Softmax", 13, vec![tensor(DType::F32, &[1], &[1.0])], &[DType::F32]);

@@ -113,7 +113,7 @@ fn transposed(x: &Tensor, order: &[usize]) -> Tensor {
 
 proptest! {
     #[test]
-    fn a_transposed_view_gives_what_a_copy_gives(
+    fn a_transposed_view_gives_the_same_result_as_a_copy(
         shape in prop::collection::vec(1usize..6, 1..5),
         turn in 0usize..4,
         flip in any::<bool>(),

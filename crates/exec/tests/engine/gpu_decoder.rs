@@ -1,6 +1,4 @@
 //! Replays a decoder's steps on the simulated GPU from one recording.
-#![allow(clippy::unwrap_used)]
-mod common;
 
 use std::sync::Arc;
 
@@ -9,7 +7,7 @@ use exec::{Capture, CompiledPartition, Device, Input, Order, Prepared, Run, RunB
 use graph::DType;
 use graph::ops::Attribute;
 
-use common::{Case, assert_close, device, random, tensor};
+use crate::common::{Case, assert_close, device, random, tensor};
 
 const BATCH: usize = 2;
 const HEADS: usize = 6;
@@ -92,7 +90,7 @@ impl Memory {
 }
 
 #[test]
-fn one_recording_does_every_step_of_a_generation() {
+fn one_recording_runs_every_step_of_a_generation() {
     for target in ["gfx1100", "gfx942"] {
         let gpu = device::simulated(target);
         let (prepared, on_host) = (prepare(&gpu), prepare(&HostDevice::new()));
@@ -126,7 +124,7 @@ fn one_recording_does_every_step_of_a_generation() {
 }
 
 #[test]
-fn caches_that_are_not_aligned_are_updated_where_they_lie() {
+fn unaligned_caches_are_updated_in_place() {
     let gpu = device::simulated("gfx1100");
     let (prepared, on_host) = (prepare(&gpu), prepare(&HostDevice::new()));
     let (mut memory, mut wanted) = (Memory::new(1), Memory::new(0));

@@ -1,20 +1,17 @@
 //! Checks that attention as one step gives the same results as its parts.
-#![allow(clippy::unwrap_used, clippy::panic)]
-#[path = "common/build.rs"]
-mod build;
-mod common;
 
 use std::sync::Arc;
 
-use exec::host::{HostDevice, run_partition};
+use exec::host::HostDevice;
 use exec::{CompiledPartition, Device, ExecError, Input, Loaded, Settings};
 use graph::ops::Attribute;
 use graph::pass::Selection;
 use graph::plan::{Capabilities, Capability};
 use graph::{DType, Graph, Prim, Tensor};
 
-use build::Build;
-use common::{assert_close, numbers, random, tensor};
+use crate::build::Build;
+use crate::common::run::run_partition;
+use crate::common::{assert_close, numbers, random, tensor};
 
 /// The host as a device that wants attention as one step.
 struct Whole(HostDevice);
@@ -79,7 +76,7 @@ fn heads(heads: usize, rows: usize, size: usize, seed: u64) -> Tensor {
 }
 
 #[test]
-fn attention_that_is_spelled_out_is_one_step() {
+fn written_out_attention_is_one_step() {
     let inputs = [heads(3, 5, 4, 1), heads(3, TOTAL, 4, 2), heads(3, TOTAL, 6, 3), floats(&[BATCH, 1, 1, TOTAL], 4)];
     let steps = compare(spelled_out, &inputs);
     // The step stores its result with the heads concatenated.
@@ -119,7 +116,7 @@ fn encoder() -> Graph {
 }
 
 #[test]
-fn heads_are_read_and_stored_where_they_lie() {
+fn heads_are_read_and_stored_in_place() {
     for batch in [1, BATCH] {
         let shape = [batch, 5, 16];
         let x = tensor(DType::F16, &shape, &random(shape.iter().product(), 9));
@@ -175,7 +172,7 @@ fn products_that_are_not_stored_are_not_rounded() {
 }
 
 #[test]
-fn scores_that_others_read_stay() {
+fn scores_with_other_readers_are_stored() {
     let graph = || {
         let mut build = Build::default();
         let (q, k, v) = (build.input(), build.input(), build.input());
@@ -190,7 +187,7 @@ fn scores_that_others_read_stay() {
 }
 
 #[test]
-fn the_step_can_be_switched_off() {
+fn the_step_can_be_disabled() {
     let (passes, _) = Selection::without("fused-attention");
     let settings = Settings { passes, ..Settings::default() };
     let whole = CompiledPartition::with(spelled_out(), &Whole(HostDevice::new()), settings).unwrap();

@@ -1,22 +1,19 @@
 //! Tests the GPU device with hipDNN on the host driver: our kernels run in the wave simulator, hipDNN's steps in
 //! libhipdnn_host.
-#![allow(clippy::unwrap_used)]
-#[path = "common/build.rs"]
-mod build;
-mod common;
-#[path = "common/dnn.rs"]
-mod dnn;
 
 use std::sync::Arc;
 
 use exec::CompiledPartition;
 use exec::gpu::GpuSettings;
-use exec::host::{HostDevice, run_partition};
+use exec::host::HostDevice;
 use graph::ops::Attribute;
 use graph::{DType, Graph, Tensor};
 
-use build::Build;
-use common::{assert_close, numbers, random, tensor};
+use crate::build::Build;
+use crate::common;
+use crate::common::run::run_partition;
+use crate::common::{assert_close, numbers, random, tensor};
+use crate::dnn;
 
 fn floats(shape: &[usize], seed: u64) -> Tensor {
     tensor(DType::F32, shape, &random(shape.iter().product(), seed))
@@ -96,7 +93,7 @@ fn encoder(heads: usize) -> Graph {
 }
 
 #[test]
-fn hipdnn_reads_heads_of_several_sequences_where_they_lie() {
+fn hipdnn_reads_heads_of_several_sequences_in_place() {
     let settings = GpuSettings { dnn: Some(Arc::new(dnn::offering())), ..GpuSettings::default() };
     let gpu = common::device::simulated("gfx1100").with(settings);
     for heads in [1, 3] {
@@ -126,7 +123,7 @@ fn decoder() -> Graph {
 /// One program runs everything: a plan cached for a prompt must not be used for the tokens after it, which have the
 /// same shapes as a prompt of one or two tokens.
 #[test]
-fn a_prompt_is_hipdnns_and_the_tokens_behind_it_are_ours() {
+fn hipdnn_runs_a_prompt_and_our_kernels_the_later_tokens() {
     const DNN: &str = "hipDNN: HOST_CPU_ENGINE";
     const OWN: &str = "own: cached_attention";
     let settings = GpuSettings { dnn: Some(Arc::new(dnn::offering())), ..GpuSettings::default() };

@@ -1,13 +1,9 @@
 //! Checks that a step writes only its outputs: not the bytes around inputs, outputs and arena, nor other blocks of the
 //! arena.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#[path = "common/build.rs"]
-mod build;
-mod common;
 
 use std::ops::Range;
 
-use exec::host::{HostDevice, run_partition};
+use exec::host::HostDevice;
 use exec::{CompiledPartition, Input, Serial};
 use graph::ops::Attribute;
 use graph::plan::BufferPlace;
@@ -15,8 +11,9 @@ use graph::{DType, Graph, Plan, Step, Tensor, ValueId, View};
 use host_ops::{Context, Scratch};
 use proptest::prelude::*;
 
-use build::Build;
-use common::{random, tensor};
+use crate::build::Build;
+use crate::common::run::run_partition;
+use crate::common::{random, tensor};
 
 /// Bytes before and after every block, and their value. They keep blocks aligned.
 const GUARD_BYTES: usize = 256;
@@ -241,13 +238,13 @@ fn check(shape: [usize; 3], choices: &[Choice]) {
 
 /// Gather reads the first of three channels, so the convolution cannot store its result in place of the map's.
 #[test]
-fn a_part_of_a_product_is_not_stored_in_its_place() {
+fn a_part_of_a_product_does_not_overwrite_it() {
     check([1, 1, 1], &[(0, 0, 0, 0), (12, 0, 0, 57), (11, 0, 1, 4)]);
 }
 
 proptest! {
     #[test]
-    fn steps_write_their_outputs_and_nothing_else(
+    fn steps_write_only_their_outputs(
         shape in [1usize..4, 1usize..6, 1usize..20],
         choices in prop::collection::vec((0usize..16, 0usize..4, 0usize..3, 0usize..60), 3..16),
     ) {

@@ -1,18 +1,12 @@
 //! Compares steps that hipDNN runs on the host driver with the device's own code.
-#![allow(clippy::unwrap_used)]
-#[path = "common/build.rs"]
-mod build;
-mod common;
-#[path = "common/dnn.rs"]
-mod dnn;
 
 use graph::ops::Attribute;
 use graph::{DType, Tensor};
 use proptest::prelude::*;
 
-use build::Build;
-use common::{Case, assert_close, numbers, random, tensor};
-use dnn::both;
+use crate::build::Build;
+use crate::common::{Case, assert_close, numbers, random, tensor};
+use crate::dnn::both;
 
 const TAKEN: &str = "hipDNN: HOST_CPU_ENGINE";
 
@@ -195,7 +189,8 @@ proptest! {
             .attribute("is_causal", Attribute::Int(causal.into()))
             .attribute("softcap", Attribute::Float(if softcap { 3.0 } else { 0.0 }));
         let by = check(&case);
-        // ONNX requires rows hidden by a mask to be zero; hipDNN's attention cannot express that, nor a limit on scores.
+        // ONNX requires rows hidden by a mask to be zero; hipDNN's attention cannot express that, nor a limit on
+        // scores.
         let is_plain = !softcap && !masked;
         let attends = |by: &String| if is_plain { by == TAKEN } else { by.starts_with(TAKEN) && by != TAKEN };
         // A chain's softmax needs at least two keys.
@@ -237,7 +232,7 @@ proptest! {
     }
 
     #[test]
-    fn attention_that_is_spelled_out_agrees(
+    fn written_out_attention_agrees(
         heads in 1usize..4, rows in 1usize..5, total in 1usize..6, divides: bool, joins: bool,
         mask in prop::sample::select(vec!["none", "keys", "all"]), seed in 0u64..1000,
     ) {
@@ -321,7 +316,7 @@ proptest! {
 }
 
 #[test]
-fn a_convolution_leaves_an_epilogue_behind_that_hipdnn_can_not_do() {
+fn an_epilogue_that_hipdnn_lacks_runs_after_the_convolution() {
     for dtype in [DType::F32, DType::F16] {
         let mut build = Build::default();
         let x = build.input_of(dtype);
@@ -338,7 +333,7 @@ fn a_convolution_leaves_an_epilogue_behind_that_hipdnn_can_not_do() {
 }
 
 #[test]
-fn steps_of_other_kinds_stay_with_their_reason_or_without_one() {
+fn other_steps_stay_with_our_code_and_may_have_a_reason() {
     let bytes = Tensor::from_scalars(DType::I8, &[1, 1, 4, 4], (0..16).map(graph::Scalar::Int)).unwrap();
     let case = Case::new("MaxPool", 12, vec![bytes], &[DType::I8]).attribute("kernel_shape", ints(&[2, 2]));
     assert_eq!(check(&case), ["own: pool, hipDNN cannot compute in i8"]);

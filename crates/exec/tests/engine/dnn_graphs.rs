@@ -1,23 +1,20 @@
 //! Checks which steps become one hipDNN graph, and what they become with libraries that have no engine for it. Each
 //! library is our own with a switch that it reads when it is opened, so each runs in a separate process.
-#![allow(clippy::unwrap_used)]
-#[path = "common/build.rs"]
-mod build;
-mod common;
-#[path = "common/dnn.rs"]
-mod dnn;
 
 use std::process::Command;
 use std::sync::Arc;
 
 use exec::CompiledPartition;
 use exec::gpu::GpuSettings;
-use exec::host::{HostDevice, run_partition};
+use exec::host::HostDevice;
 use graph::ops::Attribute;
 use graph::{DType, Graph, Tensor};
 
-use build::Build;
-use common::{Case, assert_close, numbers, random, tensor};
+use crate::build::Build;
+use crate::common;
+use crate::common::run::run_partition;
+use crate::common::{Case, assert_close, numbers, random, tensor};
+use crate::dnn;
 
 const SWITCH: &str = "AMDGPU_EP_HIPDNN_HOST_LACKS";
 const ONE: &str = "hipDNN: HOST_CPU_ENGINE";
@@ -25,7 +22,10 @@ const ONE: &str = "hipDNN: HOST_CPU_ENGINE";
 /// Runs `test` in a process whose library lacks these features.
 fn child(test: &str, lacks: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", test, "--nocapture", "--include-ignored"]).env(SWITCH, lacks).output();
+    let output = command
+        .args(["--exact", &format!("dnn_graphs::{test}"), "--nocapture", "--include-ignored"])
+        .env(SWITCH, lacks)
+        .output();
     let output = output.unwrap();
     assert!(output.status.success(), "without {lacks}: {}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8_lossy(&output.stdout);
@@ -147,7 +147,7 @@ fn own(steps: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn products_take_their_epilogues_into_one_graph() {
+fn products_and_their_epilogues_are_one_graph() {
     assert_eq!(lacks(), "");
     // The convolution, its bias, the residual, ReLU.
     residual_block(DType::F32, vec![several(4)]).check();
@@ -182,7 +182,7 @@ fn parts_of_products() {
 }
 
 #[test]
-fn a_library_of_single_operations_runs_products_and_our_code_the_rest() {
+fn a_library_without_chains_runs_products_and_our_code_the_rest() {
     child("parts_of_products", "chains");
 }
 

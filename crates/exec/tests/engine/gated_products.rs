@@ -1,20 +1,18 @@
 //! Checks a gate, the value it gates and the norm before them as one step on a GPU: in every type, for few rows and for
 //! more, with float and 4-bit weights.
-#![allow(clippy::unwrap_used)]
-#[path = "common/build.rs"]
-mod build;
-mod common;
 
 use std::sync::Mutex;
 
-use exec::host::{HostDevice, run_partition};
+use exec::host::HostDevice;
 use exec::{CompiledPartition, Device, Input, RunBy, Settings};
 use graph::ops::Attribute;
 use graph::pass::Selection;
 use graph::{DType, Graph, Tensor, ValueId};
+use testkit::part;
 
-use build::Build;
-use common::{assert_close, device, numbers, random, tensor};
+use crate::build::Build;
+use crate::common::run::run_partition;
+use crate::common::{assert_close, device, numbers, random, tensor};
 
 /// Serialises simulation: the wave width is a process-wide setting.
 static SIMULATOR: Mutex<()> = Mutex::new(());
@@ -78,9 +76,9 @@ fn run(device: &dyn Device, graph: &Graph, off: &str, x: &Tensor) -> (Vec<f64>, 
 }
 
 #[test]
-fn gated_rows_are_right_in_every_type_and_number() {
+fn gated_rows_are_right_in_every_type_and_row_count() {
     let _turn = SIMULATOR.lock().unwrap();
-    for target in ["gfx1100", "gfx942"] {
+    for target in part::due(["gfx1100", "gfx942"]) {
         let gpu = device::simulated(target);
         for (dtype, close) in [(DType::F32, 1e-4), (DType::F16, 1e-2), (DType::Bf16, 6e-2)] {
             for (packed, columns, biased) in

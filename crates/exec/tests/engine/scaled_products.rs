@@ -1,18 +1,15 @@
 //! Checks products whose operands are scaled first: the scaling is part of the product where that gives the same
 //! numbers, and stays a step of its own elsewhere.
-#![allow(clippy::unwrap_used)]
-#[path = "common/build.rs"]
-mod build;
-mod common;
 
-use exec::host::{HostDevice, run_partition};
+use exec::host::HostDevice;
 use exec::{CompiledPartition, Input, Settings};
 use graph::ops::Attribute;
 use graph::pass::Selection;
 use graph::{DType, Graph, Tensor, ValueId};
 
-use build::Build;
-use common::{assert_close, numbers, random, tensor};
+use crate::build::Build;
+use crate::common::run::run_partition;
+use crate::common::{assert_close, numbers, random, tensor};
 
 const BATCH: usize = 2;
 const ROWS: usize = 5;

@@ -1,5 +1,4 @@
 //! Checks that work on constants is done once for all shapes.
-#![allow(clippy::unwrap_used)]
 use exec::host::HostDevice;
 use exec::{CompiledPartition, Input};
 use graph::ops::{self, Attributes, InputInfo, NodeInfo};
@@ -46,7 +45,7 @@ fn folded(plan: &Plan) -> &Tensor {
 }
 
 #[test]
-fn plans_for_different_shapes_share_what_was_computed_from_constants() {
+fn plans_for_different_shapes_share_folded_constants() {
     let program = program();
     let plan = |rows: usize| program.plan(&[Input { shape: &[rows, ROWS], value: None }]).unwrap();
     let (one, two) = (plan(1), plan(2));

@@ -1,26 +1,19 @@
 //! Checks that large constants on a GPU are kept nowhere else and are copied back if the host needs them.
-#![allow(clippy::unwrap_used, clippy::panic)]
-#[path = "common/build.rs"]
-mod build;
-#[path = "common/fickle.rs"]
-mod fickle;
-#[path = "common/lookup.rs"]
-mod lookup;
-
-mod common;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use exec::host::{HostDevice, run_partition};
+use exec::host::HostDevice;
 use exec::memory::Purpose;
 use exec::{CompiledPartition, Input, Order, RunBy};
 use graph::ops::Attribute;
 use graph::{DType, Graph, Tensor};
 
-use build::Build;
-use common::{numbers, random, tensor};
-use fickle::fickle;
-use lookup::{COLUMNS, Lookup, Memory, gpu};
+use crate::build::Build;
+use crate::common;
+use crate::common::run::run_partition;
+use crate::common::{numbers, random, tensor};
+use crate::fickle::fickle;
+use crate::lookup::{COLUMNS, Lookup, Memory, gpu};
 
 /// Serialises the tests: byte counts are process-wide.
 fn turn() -> MutexGuard<'static, ()> {
@@ -90,7 +83,7 @@ impl Model {
 }
 
 #[test]
-fn a_constant_that_was_uploaded_is_held_by_the_device_alone_whatever_shapes_follow() {
+fn only_the_device_holds_an_uploaded_constant() {
     let _turn = turn();
     let (gpu, before, weights) = (gpu(), held(), Purpose::Weights.usage().now);
     let (lookup, table) = (Lookup::new(&gpu, 50_000), 50_000 * COLUMNS * 4);
@@ -109,7 +102,7 @@ fn a_constant_that_was_uploaded_is_held_by_the_device_alone_whatever_shapes_foll
 }
 
 #[test]
-fn a_small_constant_stays_for_the_plans_to_come() {
+fn a_small_constant_stays_on_the_host() {
     let _turn = turn();
     let (gpu, before) = (gpu(), held());
     let lookup = Lookup::new(&gpu, 1000);
@@ -118,7 +111,7 @@ fn a_small_constant_stays_for_the_plans_to_come() {
 }
 
 #[test]
-fn steps_that_fall_back_to_the_host_get_their_constant_back_once() {
+fn host_fallback_copies_a_constant_back_once() {
     let _turn = turn();
     let (gpu, compiler) = fickle();
     let before = held();
@@ -137,7 +130,7 @@ fn steps_that_fall_back_to_the_host_get_their_constant_back_once() {
 }
 
 #[test]
-fn what_is_computed_from_constants_is_held_by_the_device_alone_and_computed_once() {
+fn folded_constants_are_computed_once_and_held_only_by_the_device() {
     let _turn = turn();
     let (gpu, before) = (gpu(), held());
     let program = CompiledPartition::new(Model::Folded.graph(), &gpu).unwrap();
@@ -152,7 +145,7 @@ fn what_is_computed_from_constants_is_held_by_the_device_alone_and_computed_once
 }
 
 #[test]
-fn what_host_and_device_both_read_is_computed_once_and_held_by_both() {
+fn folded_constants_that_both_read_are_computed_once_and_held_by_both() {
     let _turn = turn();
     let (gpu, compiler) = fickle();
     let (before, weights) = (held(), Purpose::Weights.usage().now);
@@ -168,7 +161,7 @@ fn what_host_and_device_both_read_is_computed_once_and_held_by_both() {
 }
 
 #[test]
-fn plans_made_at_once_upload_a_constant_once() {
+fn concurrent_plans_upload_a_constant_once() {
     let _turn = turn();
     let (gpu, before, weights) = (gpu(), held(), Purpose::Weights.usage().now);
     let program = CompiledPartition::new(Model::Plain.graph(), &gpu).unwrap();

@@ -1,7 +1,5 @@
 //! Tests drivers that lack features, as those of emulated devices may: the host driver with a switch, and kernels in
 //! the wave simulator. Each test runs in a separate process, because the driver reads the switch when it is loaded.
-#![allow(clippy::unwrap_used, clippy::panic)]
-mod common;
 
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -11,8 +9,9 @@ use exec::gpu::{GpuDevice, GpuSettings, ReplayMode, TuneMode, Tuned};
 use exec::{CompiledPartition, Input, Ledger, Observer, Order, Run, RunBy, Serial};
 use graph::{DType, Step, Tensor};
 
-use common::device::simulated;
-use common::{Case, random, tensor};
+use crate::common;
+use crate::common::device::simulated;
+use crate::common::{Case, random, tensor};
 
 const CHILD: &str = "EXEC_TEST_LACKING_CHILD";
 const SWITCH: &str = "AMDGPU_EP_HOST_LACKS";
@@ -23,8 +22,11 @@ const NOT_SUPPORTED: i32 = 801;
 /// Runs `test` in a process whose driver lacks these features.
 fn child(test: &str, lacks: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", test, "--nocapture"]).env(CHILD, "1").env(SWITCH, lacks).output().unwrap();
+    command.args(["--exact", &format!("gpu_lacking::{test}"), "--nocapture"]);
+    let output = command.env(CHILD, "1").env(SWITCH, lacks).output().unwrap();
     assert!(output.status.success(), "without {lacks}: {}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("1 passed"), "{test} is not the name of one test: {said}");
 }
 
 fn is_child() -> bool {
@@ -54,7 +56,7 @@ fn assert_lacking() {
             "peers" => device.enable_peer_access(&device).is_err_and(|error| error.code() == Some(NOT_SUPPORTED)),
             "pinned" => !device.alloc_pinned(1).unwrap().is_pinned(),
             "pools" => device.alloc_async(1, stream.raw()).is_err(),
-            other => panic!("{other} is no switch"),
+            other => panic!("unknown switch {other}"),
         };
         assert!(is_refused, "{feature} is not lacking");
     }
@@ -79,7 +81,7 @@ impl Observer for Times {
 /// Runs the same plan several times on the same addresses, with and without an observer, and compares with the host.
 fn runs(gpu: &GpuDevice) -> Vec<Duration> {
     let (graph, given) = case().graph().unwrap();
-    let wanted = common::numbers(&exec::host::run_once(graph.clone(), &given).unwrap()[0]);
+    let wanted = common::numbers(&common::run::run_on_host(graph.clone(), &given).unwrap()[0]);
     let program = CompiledPartition::new(graph, gpu).unwrap();
     let shapes: Vec<Input<'_>> = given.iter().map(|x: &Tensor| Input { shape: x.shape(), value: None }).collect();
     let prepared = program.plan(&shapes).unwrap();
@@ -123,9 +125,9 @@ fn results_are_right_whatever_the_driver_lacks() {
 }
 
 #[test]
-fn without_event_times_steps_take_no_time_and_nothing_is_chosen_by_it() {
+fn without_event_times_nothing_is_tuned() {
     if !is_child() {
-        return child("without_event_times_steps_take_no_time_and_nothing_is_chosen_by_it", "event-times");
+        return child("without_event_times_nothing_is_tuned", "event-times");
     }
     assert_lacking();
     let folder = tempfile::tempdir().unwrap();
@@ -137,9 +139,9 @@ fn without_event_times_steps_take_no_time_and_nothing_is_chosen_by_it() {
 }
 
 #[test]
-fn without_pinned_memory_buffers_are_plain_and_copies_keep_every_byte() {
+fn copies_are_right_without_pinned_memory() {
     if !is_child() {
-        return child("without_pinned_memory_buffers_are_plain_and_copies_keep_every_byte", "pinned");
+        return child("copies_are_right_without_pinned_memory", "pinned");
     }
     let driver = hip::Driver::load(hip::DriverKind::Host).unwrap();
     let device = driver.devices().unwrap().remove(0);

@@ -1,20 +1,17 @@
 //! Checks that a decoder's nodes become few steps, with the same results as the separate steps.
-#![allow(clippy::unwrap_used)]
-#[path = "common/build.rs"]
-mod build;
-mod common;
 
 use std::sync::{Arc, Mutex};
 
-use exec::host::{HostDevice, run_partition};
+use exec::host::HostDevice;
 use exec::{CompiledPartition, Device, Input, Prepared, RunBy, Settings};
 use graph::ops::Attribute;
 use graph::pass::Selection;
 use graph::{DType, Graph, Tensor, ValueId};
 use kernels::Arch;
 
-use build::Build;
-use common::{assert_close, device, numbers, random, tensor};
+use crate::build::Build;
+use crate::common::run::run_partition;
+use crate::common::{assert_close, device, numbers, random, tensor};
 
 /// Serialises simulation: the wave width is a process-wide setting.
 static SIMULATOR: Mutex<()> = Mutex::new(());
@@ -141,7 +138,7 @@ fn attention_of(kind: usize) -> (Graph, &'static [usize]) {
 }
 
 #[test]
-fn rotations_and_the_update_of_a_cache_are_one_step() {
+fn rotations_and_the_cache_update_are_one_step() {
     for kind in 0..3 {
         let (graph, widths) = attention_of(kind);
         for rows in [1, 5] {
@@ -156,7 +153,7 @@ fn rotations_and_the_update_of_a_cache_are_one_step() {
 }
 
 #[test]
-fn a_token_joins_the_cache_and_sees_it_in_one_step_of_a_gpu() {
+fn a_gpu_appends_and_attends_to_a_token_in_one_step() {
     let _turn = SIMULATOR.lock().unwrap();
     for (kind, target) in [0, 1, 2].into_iter().flat_map(|kind| ["gfx1100", "gfx942"].map(|target| (kind, target))) {
         let (graph, widths) = attention_of(kind);
@@ -188,7 +185,7 @@ fn a_layer_is_five_launches_for_a_token() {
 }
 
 #[test]
-fn turned_keys_that_someone_else_reads_stay_a_step() {
+fn rotated_keys_with_other_readers_stay_a_step() {
     // Read as values, as an output, and in place of the queries.
     for kind in 0..3 {
         let mut decoder = Decoder::new();
@@ -271,7 +268,7 @@ fn a_quantised_layer_is_nine_steps_and_five_on_a_gpu() {
 }
 
 #[test]
-fn a_layer_of_floats_is_as_many() {
+fn a_layer_with_float_weights_has_as_many_steps() {
     check_gated(&layer(plain_product), &|name| name.replace("quant_", ""));
 }
 
@@ -336,7 +333,7 @@ fn check_layer(graph: &Graph, off: &str, named: &dyn Fn(&str) -> String) {
 }
 
 #[test]
-fn norms_of_many_rows_or_several_readers_stay_steps() {
+fn norms_with_many_rows_or_several_readers_stay_steps() {
     let _turn = SIMULATOR.lock().unwrap();
     let gpu = device::simulated("gfx1100");
     for (graph, rows) in [(layer(product), 9), (layer(plain_product), 2)] {

@@ -1,12 +1,8 @@
 //! Checks that the channels-last layout gives the same results.
-#![allow(clippy::unwrap_used)]
-#[path = "common/build.rs"]
-mod build;
-mod common;
 
 use std::sync::Arc;
 
-use exec::host::{HostDevice, run_partition};
+use exec::host::HostDevice;
 use exec::{CompiledPartition, Device, ExecError, Input, Loaded, Settings};
 use graph::ops::Attribute;
 use graph::pass::Selection;
@@ -14,8 +10,9 @@ use graph::plan::{Capabilities, Capability};
 use graph::prim::ProductKind;
 use graph::{DType, Graph, Prim, Tensor};
 
-use build::Build;
-use common::{assert_close, numbers, random, tensor};
+use crate::build::Build;
+use crate::common::run::run_partition;
+use crate::common::{assert_close, numbers, random, tensor};
 
 /// The host as a device that wants channels-last images.
 struct Turned(HostDevice);
@@ -61,7 +58,7 @@ fn network() -> Graph {
 }
 
 #[test]
-fn a_network_gives_the_same_either_way() {
+fn a_network_gives_the_same_result_in_both_layouts() {
     let x = floats(&[2, 3, 5, 5], 7);
     let plain = CompiledPartition::new(network(), &HostDevice::new()).unwrap();
     let wanted = run_partition(&plain, std::slice::from_ref(&x)).unwrap();
@@ -93,7 +90,7 @@ fn a_network_gives_the_same_either_way() {
 }
 
 #[test]
-fn the_layout_can_be_switched_off() {
+fn the_layout_can_be_disabled() {
     let (passes, _) = Selection::without("channels-last");
     let settings = Settings { passes, ..Settings::default() };
     let turned = CompiledPartition::with(network(), &Turned(HostDevice::new()), settings).unwrap();

@@ -1,6 +1,4 @@
 //! Tests runs on streams of the host driver: immediate, queued and recorded.
-#![allow(clippy::unwrap_used)]
-mod common;
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, ThreadId};
@@ -14,7 +12,8 @@ use exec::{
 use graph::ops::Attribute;
 use graph::{DType, Step, Tensor};
 
-use common::{Case, random};
+use crate::common;
+use crate::common::{Case, random};
 
 const INNER: usize = 6;
 const COLUMNS: usize = 5;
@@ -125,7 +124,7 @@ impl Drop for Busy {
 }
 
 #[test]
-fn a_busy_stream_is_served_later_and_in_order() {
+fn a_busy_stream_runs_work_later_and_in_order() {
     let (driver, ledger) = (driver(), Arc::<Ledger>::default());
     let product = Product::new(&HostDevice::new());
     let stream = Arc::new(driver.stream().unwrap());
@@ -285,7 +284,7 @@ fn replays_of_one_capture_on_several_threads_do_not_overlap() {
 }
 
 #[test]
-fn a_replay_reports_what_went_wrong_in_it() {
+fn a_replay_reports_its_own_failure() {
     let driver = driver();
     let stream = driver.stream().unwrap();
     let ((program, given), mut out) = (failing(), [0.0]);
@@ -300,7 +299,7 @@ fn a_replay_reports_what_went_wrong_in_it() {
 }
 
 #[test]
-fn a_capture_by_someone_else_is_refused_and_not_spoilt() {
+fn a_foreign_capture_is_refused_and_stays_valid() {
     let (driver, ledger) = (driver(), Arc::<Ledger>::default());
     let stream = driver.stream().unwrap();
     let product = Product::new(&HostDevice::new());
@@ -315,7 +314,7 @@ fn a_capture_by_someone_else_is_refused_and_not_spoilt() {
 }
 
 #[test]
-fn a_stream_runs_its_work_again_after_a_spoilt_or_abandoned_capture() {
+fn a_stream_runs_work_after_an_invalid_or_abandoned_capture() {
     let (driver, ledger) = (driver(), Arc::<Ledger>::default());
     let stream = driver.stream().unwrap();
     let product = Product::new(&HostDevice::new());
@@ -349,7 +348,7 @@ impl Observer for Steps {
 }
 
 #[test]
-fn an_idle_stream_is_served_at_once_on_this_thread_and_a_busy_one_on_another() {
+fn an_idle_stream_runs_work_on_this_thread_and_a_busy_one_on_another() {
     let (driver, ledger) = (driver(), Arc::<Ledger>::default());
     let stream = Arc::new(driver.stream().unwrap());
     let product = Product::new(&HostDevice::new());
@@ -377,7 +376,7 @@ fn an_idle_stream_is_served_at_once_on_this_thread_and_a_busy_one_on_another() {
 }
 
 #[test]
-fn runs_of_many_shapes_at_once_stay_apart() {
+fn concurrent_runs_of_many_shapes_do_not_interfere() {
     let (driver, ledger) = (driver(), Arc::<Ledger>::default());
     let device = HostDevice::new();
     let product = Product::new(&device);

@@ -1,24 +1,20 @@
 //! Runs plans whose steps alternate between our own code and hipDNN, in every order of work.
-#![allow(clippy::unwrap_used)]
-#[path = "common/build.rs"]
-mod build;
-mod common;
-#[path = "common/dnn.rs"]
-mod dnn;
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use exec::host::{HostDevice, run_partition};
+use exec::host::HostDevice;
 use exec::{
     Capture, CompiledPartition, Device, ExecError, Input, Ledger, Observer, Order, Prepared, Run, RunBy, Serial,
 };
 use graph::{DType, Graph, Step};
 
-use build::Build;
-use common::{assert_close, numbers, random, tensor};
-use dnn::driver;
+use crate::build::Build;
+use crate::common::run::run_partition;
+use crate::common::{assert_close, numbers, random, tensor};
+use crate::dnn;
+use crate::dnn::driver;
 
 const SIDE: usize = 12;
 const SHAPE: [usize; 2] = [SIDE, SIDE];
@@ -124,7 +120,7 @@ impl Drop for Busy {
 }
 
 #[test]
-fn steps_in_turns_are_done_in_order_on_a_stream_and_without_one() {
+fn alternating_steps_run_in_order_with_and_without_a_stream() {
     let (driver, ledger) = (driver(), Arc::<Ledger>::default());
     let stream = Arc::new(driver.stream().unwrap());
     for starts_with_product in [false, true] {
@@ -166,7 +162,7 @@ fn queued_work_outlives_its_program_and_device() {
 }
 
 #[test]
-fn a_capture_replays_the_steps_of_both() {
+fn a_capture_replays_our_steps_and_hipdnns() {
     let driver = driver();
     let (stream, replays) = (driver.stream().unwrap(), driver.stream().unwrap());
     for starts_with_product in [false, true] {
@@ -185,7 +181,7 @@ fn a_capture_replays_the_steps_of_both() {
 }
 
 #[test]
-fn a_step_of_ours_that_fails_between_those_of_hipdnn_fails_the_run() {
+fn a_failing_step_between_hipdnn_steps_fails_the_run() {
     let (driver, ledger) = (driver(), Arc::<Ledger>::default());
     let stream = Arc::new(driver.stream().unwrap());
     let (plan, mut memory) = (prepared(&failing(), &dnn::device()), Memory { inputs: 2, ..Memory::new(1) });
@@ -221,7 +217,7 @@ impl Observer for Seen {
 }
 
 #[test]
-fn an_observer_learns_who_ran_each_step() {
+fn an_observer_sees_the_backend_of_each_step() {
     let (driver, ledger) = (driver(), Arc::<Ledger>::default());
     let stream = Arc::new(driver.stream().unwrap());
     let (plan, mut memory) = (prepared(&turns(true), &dnn::device()), Memory::new(1));
@@ -238,7 +234,7 @@ fn an_observer_learns_who_ran_each_step() {
 }
 
 #[test]
-fn addresses_that_engines_can_not_use_are_left_to_our_own_code() {
+fn our_code_runs_steps_with_unaligned_addresses() {
     let (graph, mut memory) = (turns(true), Memory::new(7));
     memory.first = 1;
     let seen = Arc::new(Seen::default());
@@ -248,7 +244,7 @@ fn addresses_that_engines_can_not_use_are_left_to_our_own_code() {
 }
 
 #[test]
-fn runs_on_many_threads_stay_apart() {
+fn runs_on_many_threads_do_not_interfere() {
     let (driver, ledger) = (driver(), Arc::<Ledger>::default());
     let graph = turns(true);
     let plan = prepared(&graph, &dnn::device());

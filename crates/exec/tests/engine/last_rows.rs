@@ -1,21 +1,18 @@
-//! Tests a decoder of which only the last tokens' logits are read: these are the same as among all logits, and the
-//! others are zero.
-#![allow(clippy::unwrap_used)]
-#[path = "common/build.rs"]
-mod build;
-mod common;
+//! Tests a decoder whose logits are read only for the last tokens: these logits are the same as among all logits, and
+//! the others are zero.
 
 use std::sync::Mutex;
 
-use exec::host::{HostDevice, run_partition};
+use exec::host::HostDevice;
 use exec::{CompiledPartition, Device, Input, RunBy, Settings};
 use graph::ops::Attribute;
 use graph::pass::Selection;
 use graph::{DType, Graph, Tensor, Unread, ValueId};
 use proptest::prelude::*;
 
-use build::Build;
-use common::{assert_close, device, numbers, random, tensor};
+use crate::build::Build;
+use crate::common::run::run_partition;
+use crate::common::{assert_close, device, numbers, random, tensor};
 
 /// Serialises simulation: the wave width is a process-wide setting.
 static SIMULATOR: Mutex<()> = Mutex::new(());
@@ -200,7 +197,7 @@ fn rows_of_last_tokens_are_right_on_a_gpu() {
 }
 
 #[test]
-fn nothing_changes_for_one_new_token_or_without_the_mark() {
+fn one_new_token_or_no_mark_changes_nothing() {
     let one = inputs(1, [30, 9], TOTAL);
     let host = HostDevice::new();
     for head in [Head::Plain, Head::FourBits, Head::Capped] {

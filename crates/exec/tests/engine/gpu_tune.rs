@@ -1,18 +1,17 @@
 //! Tests tuning on the host driver, with kernels in the wave simulator.
-#![allow(clippy::unwrap_used, clippy::panic)]
-mod common;
 
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use exec::dnn::{Libraries, Mode};
-use exec::gpu::{GpuDevice, GpuSettings, TuneMode, Tuned, Work};
+use exec::gpu::{Activity, GpuDevice, GpuSettings, TuneMode, Tuned};
 use exec::{CompiledPartition, Input, Prepared, RunBy, TunedStep};
 use graph::{DType, Tensor};
 
-use common::device::simulated;
-use common::{Case, random, tensor};
+use crate::common;
+use crate::common::device::simulated;
+use crate::common::{Case, random, tensor};
 
 fn case() -> Case {
     let (a, b) =
@@ -31,8 +30,8 @@ fn run(gpu: &GpuDevice) -> Arc<dyn Prepared> {
     let program = CompiledPartition::new(graph.clone(), gpu).unwrap();
     let shapes: Vec<Input<'_>> = given.iter().map(|x: &Tensor| Input { shape: x.shape(), value: None }).collect();
     let prepared = program.plan(&shapes).unwrap();
-    let found = exec::host::run_partition(&program, &given).unwrap();
-    let wanted = exec::host::run_once(graph, &given).unwrap();
+    let found = common::run::run_partition(&program, &given).unwrap();
+    let wanted = common::run::run_on_host(graph, &given).unwrap();
     common::assert_close(&common::numbers(&found[0]), &common::numbers(&wanted[0]), 1e-4);
     prepared
 }
@@ -42,10 +41,10 @@ fn files(folder: &Path) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn steps_are_measured_once_and_later_sessions_use_what_was_found() {
+fn steps_are_measured_once_and_later_sessions_use_the_results() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(run(&session(folder.path(), TuneMode::Auto, GpuSettings::default())).tuned(0), None);
-    assert!(files(folder.path()).is_empty(), "nobody asked for measurements");
+    assert!(files(folder.path()).is_empty(), "no measurements were requested");
     let TunedStep { choice, micros, usual_micros, tried } =
         run(&session(folder.path(), TuneMode::On, GpuSettings::default())).tuned(0).unwrap();
     assert!(tried >= 2 && choice.starts_with("own-") && micros <= usual_micros && micros > 0.0);
@@ -60,7 +59,7 @@ fn steps_are_measured_once_and_later_sessions_use_what_was_found() {
 }
 
 #[test]
-fn a_plan_that_waits_says_how_far_it_is() {
+fn a_plan_reports_its_progress() {
     let (folder, reports) = (tempfile::tempdir().unwrap(), Arc::new(Mutex::new(Vec::new())));
     let take = || std::mem::take(&mut *reports.lock().unwrap());
     let settings = || {
@@ -72,17 +71,17 @@ fn a_plan_that_waits_says_how_far_it_is() {
     let kernels = take();
     assert!(!kernels.is_empty());
     for (at, &(work, _, of)) in kernels.iter().enumerate() {
-        assert_eq!((work, of), (Work::Kernels, kernels.len()));
+        assert_eq!((work, of), (Activity::Kernels, kernels.len()));
         assert!(kernels.iter().any(|&(_, done, _)| done == at + 1), "{kernels:?}");
     }
     run(&session(folder.path(), TuneMode::On, settings()));
-    assert_eq!(take()[0], (Work::Steps, 1, 1), "steps are measured before the plan is made");
+    assert_eq!(take()[0], (Activity::Steps, 1, 1), "steps are measured before the plan is made");
     run(&session(folder.path(), TuneMode::On, settings()));
-    assert!(take().iter().all(|&(work, ..)| work == Work::Kernels), "nothing is measured twice");
+    assert!(take().iter().all(|&(work, ..)| work == Activity::Kernels), "nothing is measured twice");
 }
 
 #[test]
-fn every_way_gives_the_result_and_one_that_is_not_there_is_passed_by() {
+fn every_candidate_gives_the_result_and_missing_ones_are_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let found = run(&session(folder.path(), TuneMode::On, GpuSettings::default())).tuned(0).unwrap();
     let file = files(folder.path()).remove(0);
@@ -101,7 +100,7 @@ fn every_way_gives_the_result_and_one_that_is_not_there_is_passed_by() {
 }
 
 #[test]
-fn engines_of_hipdnn_are_measured_beside_our_kernels() {
+fn hipdnn_engines_are_measured_too() {
     let folder = tempfile::tempdir().unwrap();
     let libraries = Libraries::default();
     let offering = || {

@@ -1,6 +1,4 @@
 //! Tests sessions with precompiled kernels from the catalogue.
-#![allow(clippy::unwrap_used, clippy::panic)]
-mod common;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,10 +8,12 @@ use exec::memory::Purpose;
 use exec::{CompiledPartition, Input, RunBy};
 use graph::DType;
 use graph::ops::Attribute;
+use kernel_catalogue::catalogue;
 use kernels::sim::Simulator;
-use kernels::{Arch, CachedCompiler, Compiler, Counts, NoCompiler, catalogue};
+use kernels::{Arch, CachedCompiler, Compiled, Compiler, Counts, NoCompiler};
 
-use common::{Case, random, tensor};
+use crate::common;
+use crate::common::{Case, random, tensor};
 
 const TARGET: &str = "gfx1100";
 
@@ -28,12 +28,14 @@ fn set(labels: &[&str]) -> PathBuf {
     let (simulator, folder) = (Simulator::new(&tmp.join("sim")).unwrap(), tmp.join("set"));
     simulator.set_wave(32).unwrap();
     let arch = Arch::new(TARGET, 64);
+    let mut compiled = Vec::new();
     for sample in catalogue().iter().filter(|sample| labels.iter().any(|label| sample.label.starts_with(label))) {
         for launch in kernels::work(&sample.step, &arch).unwrap().launches {
             let code = simulator.compile(&launch.kernel, &arch).unwrap();
-            kernels::ship(&folder, launch.kernel.name, &launch.kernel.text(), TARGET, &code).unwrap();
+            compiled.push(Compiled { kernel: launch.kernel.name.to_owned(), text: launch.kernel.text(), code });
         }
     }
+    kernels::write_set(&folder, TARGET, &compiled).unwrap();
     folder
 }
 
@@ -50,7 +52,7 @@ fn cases() -> [Case; 3] {
 }
 
 #[test]
-fn a_first_session_on_a_shipped_set_compiles_nothing_and_needs_no_compiler() {
+fn a_session_with_a_shipped_set_needs_no_compiler() {
     let folder = set(&["softmax f32", "gather f32", "matmul one row f32"]);
     let none = || NoCompiler { reason: "libhiprtc is not installed".into() };
     let gpu = device(CachedCompiler::new(none(), None, 0).with_shipped(folder));
@@ -60,8 +62,8 @@ fn a_first_session_on_a_shipped_set_compiles_nothing_and_needs_no_compiler() {
         let shapes: Vec<Input<'_>> = given.iter().map(|x| Input { shape: x.shape(), value: None }).collect();
         let prepared = program.plan(&shapes).unwrap();
         assert!(matches!(prepared.run_by(0), RunBy::Own { .. }), "{:?}", prepared.run_by(0).why());
-        let found = exec::host::run_partition(&program, &given).unwrap();
-        let wanted = exec::host::run_once(graph, &given).unwrap();
+        let found = common::run::run_partition(&program, &given).unwrap();
+        let wanted = common::run::run_on_host(graph, &given).unwrap();
         common::assert_close(&common::numbers(&found[0]), &common::numbers(&wanted[0]), 1e-4);
     }
     let counts = gpu.counts().unwrap();
@@ -70,7 +72,7 @@ fn a_first_session_on_a_shipped_set_compiles_nothing_and_needs_no_compiler() {
 }
 
 #[test]
-fn a_kernel_that_is_neither_shipped_nor_compilable_leaves_its_step_to_the_host() {
+fn a_step_without_a_kernel_runs_on_the_host() {
     let none = NoCompiler { reason: "libhiprtc is not installed".into() };
     let gpu = device(CachedCompiler::new(none, None, 0).with_shipped(PathBuf::from("no such folder")));
     let (graph, given) = cases()[0].graph().unwrap();
@@ -78,8 +80,8 @@ fn a_kernel_that_is_neither_shipped_nor_compilable_leaves_its_step_to_the_host()
     let prepared = program.plan(&[Input { shape: given[0].shape(), value: None }]).unwrap();
     let RunBy::Host { why } = prepared.run_by(0) else { panic!("who runs it?") };
     assert!(why.ends_with("is not in the shipped set, and there is no compiler: libhiprtc is not installed"), "{why}");
-    let found = exec::host::run_partition(&program, &given).unwrap();
-    assert_eq!(found, exec::host::run_once(graph, &given).unwrap());
+    let found = common::run::run_partition(&program, &given).unwrap();
+    assert_eq!(found, common::run::run_on_host(graph, &given).unwrap());
     let copies = 2 * given[0].bytes().len();
     assert!(Purpose::Working.usage().peak >= copies, "operands on the host are counted");
     assert_eq!(gpu.counts(), Some(Counts { shipped: 0, kept: 0, compiled: 1 }));

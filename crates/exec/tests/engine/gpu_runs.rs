@@ -1,9 +1,4 @@
 //! Tests the GPU device on the host driver, with kernels in the wave simulator.
-#![allow(clippy::unwrap_used)]
-#[path = "common/lookup.rs"]
-mod lookup;
-
-mod common;
 
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -16,8 +11,9 @@ use graph::{DType, Tensor};
 use kernels::sim::Simulator;
 use kernels::{Arch, CompileError, Compiler, Kernel};
 
-use common::{Case, random};
-use lookup::{Lookup, Memory, SENTINEL, gpu};
+use crate::common;
+use crate::common::{Case, random};
+use crate::lookup::{Lookup, Memory, SENTINEL, gpu};
 
 fn with_graphs(graphs: ReplayMode) -> GpuDevice {
     gpu().with(GpuSettings { graphs, ..GpuSettings::default() })
@@ -39,7 +35,7 @@ fn hold(stream: &Arc<hip::Stream>) -> (mpsc::Sender<()>, thread::JoinHandle<()>)
 }
 
 #[test]
-fn work_comes_in_stream_order_and_a_fault_belongs_to_its_run() {
+fn work_runs_in_stream_order_and_faults_are_reported_for_their_run() {
     let gpu = gpu();
     let (lookup, ledger) = (Lookup::new(&gpu, 5), Arc::<Ledger>::default());
     let stream = Arc::new(gpu.device().stream().unwrap());
@@ -88,7 +84,7 @@ fn a_recording_replays_with_new_contents_and_reports_faults_of_each_replay() {
 }
 
 #[test]
-fn a_capture_by_someone_else_records_the_launches() {
+fn a_foreign_capture_records_the_launches() {
     let gpu = gpu();
     let (lookup, mut memory, ledger) = (Lookup::new(&gpu, 4), Memory::new(&[3]), Arc::<Ledger>::default());
     let stream = gpu.device().stream().unwrap();
@@ -103,7 +99,7 @@ fn a_capture_by_someone_else_records_the_launches() {
 }
 
 #[test]
-fn graphs_give_what_launches_give_wherever_the_memory_lies() {
+fn replayed_graphs_equal_plain_launches_at_any_address() {
     for mode in [ReplayMode::Auto, ReplayMode::On, ReplayMode::Off] {
         let gpu = with_graphs(mode);
         let (lookup, ledger) = (Lookup::new(&gpu, 7), Arc::<Ledger>::default());
@@ -129,7 +125,7 @@ fn graphs_give_what_launches_give_wherever_the_memory_lies() {
 }
 
 #[test]
-fn threads_and_streams_do_not_share_memory_that_is_in_use() {
+fn threads_and_streams_do_not_share_memory_in_use() {
     let gpu = gpu();
     let ledger = Arc::<Ledger>::default();
     // A softmax over an outer axis, which keeps a value between the steps.
@@ -207,8 +203,8 @@ fn a_step_whose_kernel_does_not_compile_runs_on_the_host() {
     let program = CompiledPartition::new(graph.clone(), &gpu).unwrap();
     let prepared = program.plan(&[Input { shape: &[4, 9], value: None }]).unwrap();
     assert!(matches!(prepared.run_by(0), RunBy::Host { why } if why.contains("refused by the test")));
-    let found: Vec<Tensor> = exec::host::run_partition(&program, &given).unwrap();
-    let wanted = exec::host::run_once(graph, &given).unwrap();
+    let found: Vec<Tensor> = common::run::run_partition(&program, &given).unwrap();
+    let wanted = common::run::run_on_host(graph, &given).unwrap();
     assert_eq!(found, wanted);
     let (stream, given) = (gpu.device().stream().unwrap(), given[0].bytes().as_ptr());
     // SAFETY: the stream outlives the recording.

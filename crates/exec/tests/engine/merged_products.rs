@@ -1,18 +1,15 @@
 //! Checks that products of one value with several constant matrices become one product, quantised or not, with the same
 //! results.
-#![allow(clippy::unwrap_used)]
-#[path = "common/build.rs"]
-mod build;
-mod common;
 
-use exec::host::{HostDevice, run_partition};
+use exec::host::HostDevice;
 use exec::{CompiledPartition, Input, Settings};
 use graph::ops::Attribute;
 use graph::pass::Selection;
 use graph::{DType, Graph, Tensor, ValueId};
 
-use build::Build;
-use common::{assert_close, numbers, random, tensor};
+use crate::build::Build;
+use crate::common::run::run_partition;
+use crate::common::{assert_close, numbers, random, tensor};
 
 const DEPTH: usize = 72;
 
@@ -56,7 +53,7 @@ fn run(graph: &Graph, passes: Selection, rows: usize) -> (Vec<&'static str>, Vec
 }
 
 #[test]
-fn queries_keys_and_values_are_one_product() {
+fn queries_keys_and_values_are_merged_into_one_product() {
     for kind in 0..3 {
         let mut build = Build::default();
         let x = build.input();
@@ -85,7 +82,7 @@ fn queries_keys_and_values_are_one_product() {
 }
 
 #[test]
-fn products_with_biases_are_one_that_adds_them() {
+fn products_with_biases_are_merged_into_one() {
     for kind in 0..2 {
         let mut build = Build::default();
         let x = build.input();
@@ -116,7 +113,7 @@ fn products_with_biases_are_one_that_adds_them() {
 }
 
 #[test]
-fn a_gate_and_what_it_gates_are_one_product_and_one_map() {
+fn a_gate_and_its_value_are_one_product_and_one_map() {
     let mut build = Build::default();
     let x = build.input();
     let (gate, up) = (quantised(&mut build, x, 48, false, 1), quantised(&mut build, x, 48, false, 5));

@@ -1,20 +1,17 @@
 //! Checks that a head tied to an embedding takes no extra memory on a GPU, and that both give unchanged results.
-#![allow(clippy::unwrap_used)]
-#[path = "common/build.rs"]
-mod build;
-mod common;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use exec::host::{HostDevice, run_partition};
+use exec::host::HostDevice;
 use exec::memory::Purpose;
 use exec::{CompiledPartition, Input, RunBy, Settings};
 use graph::ops::Attribute;
 use graph::pass::Selection;
 use graph::{DType, Graph, Tensor};
 
-use build::Build;
-use common::{assert_close, device, numbers, random, tensor};
+use crate::build::Build;
+use crate::common::run::run_partition;
+use crate::common::{assert_close, device, numbers, random, tensor};
 
 /// The number of words in the vocabulary, and the width of each embedding.
 const WORDS: usize = 1100;
@@ -118,7 +115,7 @@ fn without_the_pass() -> Selection {
 }
 
 #[test]
-fn a_head_of_floats_is_held_once_and_multiplied_as_before() {
+fn a_tied_float_head_is_held_once_with_the_same_results() {
     let _turn = turn();
     for (dtype, tie, relative) in [
         (DType::F16, Tie::Turned, 4e-3),
@@ -136,7 +133,7 @@ fn a_head_of_floats_is_held_once_and_multiplied_as_before() {
 }
 
 #[test]
-fn packed_rows_and_their_scales_are_held_once() {
+fn tied_packed_rows_and_scales_are_held_once() {
     let _turn = turn();
     let held = WORDS * WIDTH / 2 + WORDS * WIDTH / 32 * 4;
     let (apart, steps) = run(&packed_decoder(), without_the_pass(), 1e-4);
