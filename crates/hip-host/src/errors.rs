@@ -89,7 +89,7 @@ impl std::error::Error for Status {}
 /// Set once corruption was found that no later call can repair.
 static FAULT: AtomicBool = AtomicBool::new(false);
 
-/// Reports corruption found where no caller can be told, and makes every later call fail with
+/// Reports corruption found where no call can return it, and makes every later call fail with
 /// [`Status::LaunchFailure`].
 pub(crate) fn raise_fault(what: impl fmt::Display) {
     eprintln!("hip-host: {what}");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn display_says_text_number_and_name() {
+    fn display_shows_text_number_and_name() {
         assert_eq!(Status::OutOfMemory.to_string(), "out of memory (2: hipErrorOutOfMemory)");
     }
 }

@@ -238,7 +238,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_budget_refuses_what_does_not_fit_and_takes_it_after_a_release() {
+    fn a_budget_refuses_large_allocations_until_memory_is_released() {
         let budget = Budget::new(1024);
         let first = budget.charge(600).expect("fits");
         assert_eq!(budget.used(), 768);

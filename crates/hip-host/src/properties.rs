@@ -38,12 +38,12 @@ pub(crate) fn attribute(number: i32) -> Option<i32> {
         74..=76 | 10002 => SHARED_BYTES,
         71 => REGISTERS,
         87 => WARP_SIZE,
-        63 | 10015 => processors(),
+        63 => processors(),
         25 => 1,
         // Unified addressing, host memory mapping and registration, memory pools, stream priorities.
         85 | 3 | 90 | MEMORY_POOLS | 78 => 1,
-        // Capability, ECC, reserved shared memory, constant memory, clocks, bus width, L2, concurrent kernels, copy engines,
-        // integrated, managed memory (two), pageable access, cooperative launch, virtual memory.
+        // Capability, ECC, reserved shared memory, constant memory, clocks, bus width, L2, concurrent kernels, copy
+        // engines, integrated, managed memory (two), pageable access, cooperative launch, virtual memory.
         23 | 61 | 0 | 73 | 83 | 5 | 60 | 59 | 19 | 8 | 2 | 16 | 24 | 9 | 65 | 10 | 89 => 0,
         _ => return None,
     })

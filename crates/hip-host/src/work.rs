@@ -117,7 +117,8 @@ impl Step {
             // SAFETY: `pin` checked the whole range and its alignment.
             Step::Fill(fill) => unsafe { fill_elements(fill) },
             Step::Host { function, data } => {
-                // SAFETY: function and data came together from one `hipLaunchHostFunc` call, whose caller keeps them valid.
+                // SAFETY: function and data came together from one `hipLaunchHostFunc` call, whose caller keeps them
+                // valid.
                 thread::as_host_function(|| unsafe { function(with_exposed_provenance_mut(*data)) });
             }
             // SAFETY: the caller of `hipModuleLaunchKernel` is responsible for what the kernel accesses.

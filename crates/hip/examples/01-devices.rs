@@ -1,6 +1,6 @@
 //! Loads a driver and lists its devices.
 //!
-//! `cargo run -p hip --example 01-devices -- [amd|nvidia|host]`
+//! `cargo run -p amdgpu-ep-hip --example 01-devices -- [amd|nvidia|host]`
 //!
 //! Nothing is linked: the driver's libraries are found now. On a machine without them, the error lists every place that
 //! was tried. `host` needs `libhip-host.so` of the repository (`cargo xtask stage`), in `AMDGPU_EP_HIP_HOST_LIBRARY`.

@@ -1,6 +1,6 @@
 //! Allocates device memory, and copies to it and back.
 //!
-//! `cargo run -p hip --example 02-memory -- [amd|nvidia|host]`
+//! `cargo run -p amdgpu-ep-hip --example 02-memory -- [amd|nvidia|host]`
 //!
 //! These calls wait until the data has arrived. `03-streams` shows the asynchronous ones.
 

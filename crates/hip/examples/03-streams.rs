@@ -1,6 +1,6 @@
 //! Queues work on a stream, measures it with events, and lets a second stream wait for the first.
 //!
-//! `cargo run -p hip --example 03-streams -- [amd|nvidia|host]`
+//! `cargo run -p amdgpu-ep-hip --example 03-streams -- [amd|nvidia|host]`
 
 mod course;
 

@@ -1,6 +1,6 @@
 //! Compiles a kernel at run time and launches it.
 //!
-//! `cargo run -p hip --example 04-kernel -- [amd|nvidia]`
+//! `cargo run -p amdgpu-ep-hip --example 04-kernel -- [amd|nvidia]`
 //!
 //! The host driver has no compiler, so this example needs a GPU.
 

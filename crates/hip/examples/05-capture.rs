@@ -1,6 +1,6 @@
 //! Records work once and replays it: one call instead of many, for work that repeats.
 //!
-//! `cargo run -p hip --example 05-capture -- [amd|nvidia|host]`
+//! `cargo run -p amdgpu-ep-hip --example 05-capture -- [amd|nvidia|host]`
 
 mod course;
 

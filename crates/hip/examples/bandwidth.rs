@@ -1,6 +1,6 @@
 //! Copy bandwidth of the safe API compared with the raw driver calls, interleaved in one run.
 //!
-//! `cargo run --release -p hip --example bandwidth -- --driver nvidia|amd|host [--rounds 21] [--max-mib 1024]`
+//! `cargo run --release -p amdgpu-ep-hip --example bandwidth -- --driver nvidia|amd|host [--rounds 21] [--max-mib 1024]`
 //!
 //! Both columns are the median of the rounds. The raw column measures what a C program would write: `hipMemcpy`,
 //! followed by a wait for the device if `hipMemcpy` alone returns before the data has arrived (between device

@@ -117,6 +117,16 @@ pub enum HipError {
         /// The HIP name of the missing function or feature.
         symbol: &'static str,
     },
+    /// The library for matrix products has no kernels for the device.
+    #[error("{} has no kernels for {target} in {}", .library.display(), .folder.display())]
+    NoKernels {
+        /// The library's file.
+        library: PathBuf,
+        /// The device's target, without its features.
+        target: String,
+        /// Where the kernels would be.
+        folder: PathBuf,
+    },
     /// A copy or fill would go past the end of its buffer.
     #[error("{bytes} bytes at offset {offset} exceed a buffer of {capacity} bytes")]
     OutOfBounds {
@@ -178,7 +188,7 @@ impl HipError {
             // The user is capturing the stream and requested something that cannot be part of a capture.
             HipError::Call { .. } if self.is_capture() => ErrorKind::Argument,
             HipError::Call { .. } | HipError::Library(_) => ErrorKind::Device,
-            HipError::Unsupported { .. } => ErrorKind::Unsupported,
+            HipError::Unsupported { .. } | HipError::NoKernels { .. } => ErrorKind::Unsupported,
             // Addresses and sizes come from this workspace's own code, whatever the user requested.
             HipError::OutOfBounds { .. } | HipError::Foreign { .. } | HipError::Invalid { .. } => ErrorKind::Bug,
         }

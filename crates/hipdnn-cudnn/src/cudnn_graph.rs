@@ -6,11 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use hipdnn_abi::{Fault, Outcome};
 
-use crate::descriptor::{Descriptor, Setting};
 use crate::fused;
 use crate::graph::{Graph, Operation, Storage, View};
 use crate::layout;
 use crate::plan_cache::Entry;
+use crate::safe::{Descriptor, Setting};
 use crate::sys::{AttributeName as A, AttributeType as T, DataType, DescriptorType as D, HeurMode, NumericalNote};
 use crate::worker::Worker;
 
@@ -82,7 +82,8 @@ impl CudnnGraph {
         Ok(Self { configs, bound, _parts: parts, first: Mutex::default() })
     }
 
-    /// The graph without the configurations before the first that builds a plan: heuristics offer some that do not.
+    /// The graph without the configurations before the first one that builds a plan: heuristics also offer
+    /// configurations that fail to build.
     ///
     /// # Errors
     /// None builds a plan: the last one's reason.

@@ -1,6 +1,6 @@
 //! A graph in cuDNN's terms: operations on views of tensors, before any descriptor is created.
 
-use crate::descriptor::Setting;
+use crate::safe::Setting;
 use crate::sys::{AttributeName, AttributeName as A, AttributeType as T, DataType, DescriptorType, PointwiseMode};
 use crate::translate;
 

@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use crate::descriptor::Setting;
 use crate::graph::{Graph, Operation, View};
+use crate::safe::Setting;
 use crate::sys::{AttributeName, DescriptorType as D};
 
 /// The operations in canonical form; `None` if they have none.

@@ -3,7 +3,8 @@
 //! A graph of hipDNN's descriptors becomes operations in cuDNN's terms (`lower`, `graph`). These become a cuDNN graph
 //! with the engine configurations its heuristics offer (`cudnn_graph`), and a configuration becomes a plan (`plan`). If
 //! cuDNN does not support a graph as a whole, it runs operation by operation, with intermediate tensors in the
-//! workspace.
+//! workspace. The binding of cuDNN has three layers: `sys` (numbers, functions, loading), `result` (the same functions,
+//! returning a `Result`) and `safe` (owned handles and descriptors).
 //!
 //! | what | how |
 //! |---|---|
@@ -16,7 +17,6 @@
 
 mod arrange;
 mod cudnn_graph;
-mod descriptor;
 mod fused;
 mod graph;
 mod layout;
@@ -25,6 +25,8 @@ mod lower;
 mod older;
 mod plan;
 mod plan_cache;
+mod result;
+mod safe;
 mod sys;
 mod translate;
 mod worker;

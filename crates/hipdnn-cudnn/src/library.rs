@@ -8,11 +8,11 @@ use hipdnn_abi::{CompiledGraph, Descriptor, Engine, Fault, Handle, Identity, Imp
 
 use crate::arrange;
 use crate::cudnn_graph::CudnnGraph;
-use crate::descriptor::Descriptor as CudnnDescriptor;
 use crate::graph::Graph;
 use crate::lower::{self, Variant};
 use crate::plan::{self, UnplacedStep};
 use crate::plan_cache::Entry;
+use crate::safe::Descriptor as CudnnDescriptor;
 use crate::worker::Worker;
 
 const NOTES: &[BehaviorNote] = &[BehaviorNote::SUPPORTS_GRAPH_CAPTURE, BehaviorNote::EXTERNAL_LIBRARY_DEPENDENCY];
@@ -95,7 +95,7 @@ impl Implementation for Bridge {
         // First the form that suits cuDNN best, then the ones that most of its engines support.
         let graphs: Vec<_> =
             whole.ok().into_iter().chain(apart.ok().map(Arc::new)).chain(arranged.map(Arc::new)).collect();
-        // Expanded into many operations, norms and attention have not been correct on a GPU yet.
+        // When expanded into many operations, norms and attention have given wrong results on a GPU.
         let is_proved = operations.iter().all(|operation| PROVED_IN_PIECES.contains(&operation.kind.descriptor));
         let graphs = if is_proved { graphs } else { Vec::new() };
         let compiled = Compiled { worker, whole: cudnn_graph, graphs, pieces: OnceLock::new() };

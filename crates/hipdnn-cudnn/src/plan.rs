@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hipdnn_abi::{Arguments, Fault, Handle, Outcome};
 
 use crate::cudnn_graph::{CudnnGraph, number};
-use crate::descriptor::{Descriptor, check};
 use crate::graph::{Graph, Storage};
 use crate::older::Call;
-use crate::sys::{self, AttributeName as A, Cudnn, DescriptorType as D};
+use crate::safe::{self, Descriptor};
+use crate::sys::{AttributeName as A, Cudnn, DescriptorType as D};
 use crate::worker::Worker;
 
 /// The alignment that cuDNN requires of workspaces; no tensor needs more.
@@ -179,7 +179,7 @@ impl hipdnn_abi::Plan for Plan {
 impl Step {
     /// # Safety
     /// The same as for [`Plan::execute`](hipdnn_abi::Plan::execute).
-    unsafe fn run(&self, cudnn: &'static Cudnn, handle: sys::Handle, arguments: &Arguments<'_>) -> Outcome {
+    unsafe fn run(&self, cudnn: &'static Cudnn, handle: &safe::Handle, arguments: &Arguments<'_>) -> Outcome {
         let address = |source: &Source| match *source {
             Source::Caller(uid) => arguments
                 .address(uid)
@@ -215,8 +215,7 @@ impl Step {
             *last = Some(Pack { addresses, workspace, descriptor });
         }
         let Some(pack) = last.as_ref() else { return Err(Fault::bad("there is no variant pack")) };
-        // SAFETY: handle, plan and pack are alive and finalized; the caller guarantees the addresses.
-        let status = unsafe { (cudnn.execute)(handle, plan.raw(), pack.descriptor.raw()) };
-        check(cudnn, || "executing a plan".into(), status)
+        // SAFETY: the caller guarantees the addresses.
+        unsafe { handle.execute(plan, &pack.descriptor) }
     }
 }

@@ -12,8 +12,8 @@ use std::{env, io};
 use disk_cache::{CacheError, Folder};
 use hipdnn_abi::{Fault, Outcome};
 
-use crate::descriptor::Descriptor;
 use crate::graph::Graph;
+use crate::safe::Descriptor;
 use crate::sys::{AttributeName as A, DescriptorType as D};
 use crate::worker::Worker;
 

@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use hipdnn::sys::Status;
 use hipdnn_abi::{Fault, Outcome};
 
-use crate::descriptor::{Descriptor, check};
 use crate::plan_cache::PlanCache;
-use crate::sys::{self, AttributeName, Cudnn, DescriptorType};
+use crate::safe::{Descriptor, Handle};
+use crate::sys::{AttributeName, Cudnn, DescriptorType};
 
 /// The file that describes a device, as cuDNN serialises it, to build plans for without having it.
 const DEVICE_FILE: &str = "AMDGPU_EP_CUDNN_DEVICE_FILE";
@@ -16,20 +16,12 @@ const DEVICE_FILE: &str = "AMDGPU_EP_CUDNN_DEVICE_FILE";
 pub struct Worker {
     /// cuDNN.
     pub cudnn: &'static Cudnn,
-    /// The handle and its current stream; one call at a time may use it.
-    handle: Option<Mutex<Bound>>,
+    /// One call at a time may use it.
+    handle: Option<Mutex<Handle>>,
     described: Option<Descriptor>,
     /// Cached plans, if cuDNN can describe this device.
     pub plan_cache: Option<PlanCache>,
 }
-
-struct Bound {
-    handle: sys::Handle,
-    stream: usize,
-}
-
-// SAFETY: any thread may use a cuDNN handle, one at a time, which the mutex ensures.
-unsafe impl Send for Bound {}
 
 impl Worker {
     /// A handle on the current device.
@@ -45,12 +37,9 @@ impl Worker {
             let plan_cache = PlanCache::new(made_for(cudnn, &text));
             return Ok(Self { cudnn, handle: None, described: Some(described), plan_cache });
         }
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: a valid out-pointer.
-        let status = unsafe { (cudnn.create)(&mut handle) };
-        check(cudnn, || "creating a cuDNN handle".into(), status)?;
-        let plan_cache = device_of(cudnn, handle).ok().and_then(|device| PlanCache::new(made_for(cudnn, &device)));
-        Ok(Self { cudnn, handle: Some(Mutex::new(Bound { handle, stream: 0 })), described: None, plan_cache })
+        let handle = Handle::new(cudnn)?;
+        let plan_cache = device_of(cudnn, &handle).ok().and_then(|device| PlanCache::new(made_for(cudnn, &device)));
+        Ok(Self { cudnn, handle: Some(Mutex::new(handle)), described: None, plan_cache })
     }
 
     /// Sets the device of a graph.
@@ -75,35 +64,30 @@ impl Worker {
     }
 
     /// Calls with the handle, if there is one.
-    pub fn with_handle(&self, call: impl FnOnce(sys::Handle) -> Outcome) -> Outcome {
+    pub fn with_handle(&self, call: impl FnOnce(&Handle) -> Outcome) -> Outcome {
         match &self.handle {
-            Some(bound) => call(bound.lock().unwrap_or_else(PoisonError::into_inner).handle),
+            Some(handle) => call(&handle.lock().unwrap_or_else(PoisonError::into_inner)),
             None => Ok(()),
         }
     }
 
     /// Calls with the handle set to a stream.
-    pub fn on_stream(&self, stream: usize, call: impl FnOnce(sys::Handle) -> Outcome) -> Outcome {
-        let Some(bound) = &self.handle else {
+    pub fn on_stream(&self, stream: usize, call: impl FnOnce(&Handle) -> Outcome) -> Outcome {
+        let Some(handle) = &self.handle else {
             return Err(Fault::new(
                 Status::NOT_INITIALIZED,
                 format!("{DEVICE_FILE} describes a device that is not present"),
             ));
         };
-        let mut bound = bound.lock().unwrap_or_else(PoisonError::into_inner);
-        if bound.stream != stream {
-            let raw = std::ptr::with_exposed_provenance_mut(stream);
-            // SAFETY: the handle is alive; the caller of hipdnnSetStream guarantees the stream.
-            let status = unsafe { (self.cudnn.set_stream)(bound.handle, raw) };
-            check(self.cudnn, || "setting the stream".into(), status)?;
-            bound.stream = stream;
-        }
-        call(bound.handle)
+        let mut handle = handle.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller of hipdnnSetStream guarantees the stream.
+        unsafe { handle.set_stream(stream)? };
+        call(&handle)
     }
 }
 
 /// The device of a handle, as cuDNN describes it.
-fn device_of(cudnn: &'static Cudnn, handle: sys::Handle) -> Outcome<String> {
+fn device_of(cudnn: &'static Cudnn, handle: &Handle) -> Outcome<String> {
     let device = Descriptor::new(cudnn, DescriptorType::DEVICEPROP_DESCRIPTOR)?;
     device.set_handle(AttributeName::DEVICEPROP_HANDLE, handle)?;
     device.finalize()?;
@@ -112,17 +96,4 @@ fn device_of(cudnn: &'static Cudnn, handle: sys::Handle) -> Outcome<String> {
 
 fn made_for(cudnn: &Cudnn, device: &str) -> String {
     format!("cuDNN {}\n{device}", cudnn.release())
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        if let Some(bound) = &self.handle {
-            let handle = bound.lock().unwrap_or_else(PoisonError::into_inner).handle;
-            // SAFETY: created by `create` and never handed out.
-            let status = unsafe { (self.cudnn.destroy)(handle) };
-            if let Err(fault) = check(self.cudnn, || "destroying a handle".into(), status) {
-                tracing::warn!(target: "hipdnn::cudnn", "{}", fault.text);
-            }
-        }
-    }
 }

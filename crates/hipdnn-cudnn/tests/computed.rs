@@ -1,8 +1,8 @@
 //! The suite's cases on a stand-in for cuDNN that computes in RAM: a graph that reaches cuDNN must mean what hipDNN's
 //! graph means, as a whole, in pieces, or by cuDNN's older interface.
 //!
-//! They show that the bridge translates graphs correctly by cuDNN's documented meaning of each operation. They do not
-//! show which graphs cuDNN's engines support, or what these compute.
+//! They show that the bridge translates graphs correctly, by cuDNN's documented meaning of each operation. They do not
+//! show which graphs cuDNN's engines support, or what those engines compute.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::ffi::c_long;

@@ -24,7 +24,7 @@ int cuLibraryGetKernel(void **kernel, void *library, const char *name) {
 
 int cuLibraryUnload(void *library) { (void)library; return SUCCESS; }
 
-/* What cuDNN looks up and has no device to call it for. */
+/* Functions that cuDNN looks up but never calls without a device. */
 #define ABSENT(name) int name(void) { return NO_DEVICE; }
 ABSENT(cuCtxGetCurrent)
 ABSENT(cuCtxGetLimit)

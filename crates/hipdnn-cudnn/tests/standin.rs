@@ -208,7 +208,7 @@ fn prints_each_candidate() {
 }
 
 #[test]
-fn a_candidate_says_its_workspace_before_it_is_built() {
+fn a_candidate_reports_its_workspace_before_it_is_built() {
     let said = said(&run("prints_each_candidate", true, &[]));
     for choice in 0..6 {
         // What the stand-in answers for a configuration, and for a plan.

@@ -114,7 +114,7 @@ impl Stage {
     /// Copies the caller's tensor in.
     ///
     /// # Safety
-    /// `given` points to the tensor, and nothing changes it meanwhile.
+    /// `given` points to the tensor, and nothing changes the tensor during the call.
     pub unsafe fn bring_in(
         &self,
         given: *mut u8,
@@ -129,7 +129,7 @@ impl Stage {
             unsafe { move_between(&gaps.gather, given, source, cx)? };
         }
         if let Some((small, numbers)) = &self.code {
-            // SAFETY: `source` has every code, and the buffer has space for every value.
+            // SAFETY: `source` holds a code for every element, and the buffer has space for every value.
             unsafe { decode(*small, numbers, source, values.cast(), self.elems) };
         }
         Ok(())

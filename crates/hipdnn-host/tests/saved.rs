@@ -53,13 +53,13 @@ fn saved(caller: &Caller, handle: *mut c_void) -> Saved {
 
 fn read_graph(caller: &Caller, bytes: &[u8]) -> (Status, *mut c_void) {
     let mut read = ptr::null_mut();
-    // SAFETY: there are as many bytes as given.
+    // SAFETY: the pointer and the count come from one slice.
     (unsafe { caller.0.deserialize_graph(&mut read, bytes.as_ptr(), bytes.len()) }, read)
 }
 
 fn read_plan(caller: &Caller, handle: *mut c_void, bytes: &[u8]) -> (Status, *mut c_void) {
     let mut read = ptr::null_mut();
-    // SAFETY: there are as many bytes as given.
+    // SAFETY: the pointer and the count come from one slice.
     (unsafe { caller.0.deserialize_plan(handle, &mut read, bytes.as_ptr(), bytes.len()) }, read)
 }
 
@@ -73,13 +73,13 @@ fn assert_runs(caller: &Caller, handle: *mut c_void, plan: *mut c_void) {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn graphs_and_plans_are_read_back() {
     let caller = Caller(common::backend());
     let handle = caller.handle();
     let saved = saved(&caller, handle);
     let json = |bytes: &[u8]| {
         let mut read = ptr::null_mut();
-        // SAFETY: there are as many characters as given.
+        // SAFETY: the pointer and the count come from one slice.
         (unsafe { caller.0.deserialize_json_graph(&mut read, bytes.as_ptr().cast(), bytes.len()) }, read)
     };
     assert_eq!(saved.json.last(), Some(&0), "a text ends");
@@ -105,7 +105,7 @@ fn what_is_written_is_read() {
     assert_eq!(read_plan(&caller, ptr::null_mut(), &saved.plan).0, Status::BAD_PARAM_NULL_POINTER, "no handle");
     let contents = |bytes: &[u8]| {
         let mut flags = 0;
-        // SAFETY: there are as many bytes as given.
+        // SAFETY: the pointer and the count come from one slice.
         assert_eq!(unsafe { caller.0.serialized_contents(bytes.as_ptr(), bytes.len(), &mut flags) }, Status::SUCCESS);
         flags
     };

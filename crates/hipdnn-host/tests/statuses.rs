@@ -144,7 +144,7 @@ fn a_descriptor_is_created_set_and_finalized() {
 }
 
 #[test]
-fn values_are_read_as_far_as_there_is_room() {
+fn values_are_read_up_to_the_size_of_the_buffer() {
     let caller = caller();
     let tensor = caller.tensor(7, &[2, 3]);
     assert_eq!(caller.count(tensor, A::TENSOR_DIMENSIONS, T::INT64), (Status::SUCCESS, 2));

@@ -5,7 +5,7 @@
 //! AMDGPU_EP_HIPDNN_LIBRARY=target/stage/dev/lib/libhipdnn_host.so cargo run -p hipdnn --example 01-backend
 //! ```
 //!
-//! Without the variable, the search is that of ROCm's libraries. If nothing is found, the error lists what was tried.
+//! Without the variable, ROCm's usual places are searched. If nothing is found, the error lists what was tried.
 
 #[allow(dead_code, reason = "only the end of the program is used here")]
 mod sample;

@@ -22,7 +22,8 @@ use hipdnn::sys::{
 };
 use hipdnn::{Convolution, Graph, Handle, Loaded, OperationGraph, Plan, Search, Tensor, TensorId};
 
-/// Rounds of each measurement; the median counts, to filter out other activity on the machine.
+/// The number of rounds of each measurement. The median is reported, so that other activity on the machine has little
+/// effect.
 const ROUNDS: usize = 101;
 /// Calls in a round.
 const CALLS: usize = 200;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::operation_graph::Refusal;
+use crate::safe::Refusal;
 use crate::sys::Status;
 
 /// Why no backend library could be loaded.

@@ -30,38 +30,28 @@
 //! # }
 //! ```
 //!
-//! The layers are [`sys`] (constants, handles and the trait of entry points), owned descriptors, and the graph. The
-//! rules of operations are checked before the backend sees them, and every backend error includes the backend's own
-//! message.
+//! The crate has three layers: [`sys`] (constants, handles, the trait of entry points, and loading), `result` (the same
+//! calls, returning a `Result` with the backend's own message) and the owned handles and descriptors re-exported here.
+//! [`Graph`] builds on them: it checks the rules of operations before the backend sees them.
 
-mod autotune;
-mod backend;
-mod deliveries;
-mod descriptor;
 mod error;
 mod graph;
-mod handle;
-mod knob;
-pub mod log;
-mod operation_graph;
-mod plan;
-pub mod plugins;
-mod serialized;
+mod result;
+mod safe;
 pub mod sys;
 
-pub use autotune::{Autotune, Ranking, TimedPlan};
-pub use backend::{KNOWN_MAJORS, Loaded, Search, backend, checked_version};
-pub use descriptor::Descriptor;
 pub use error::{Attempt, Error, LoadError, Result};
 pub use graph::{
     Attention, BatchNormStatistics, Convolution, Dropout, Graph, MoeGroupedMatmul, Pointwise, Reduction, Resample,
     RunningStatistics, Scalar, Tensor, TensorId,
 };
-pub use handle::{EngineInfo, Handle, PolicyInfo, engine_id_of};
-pub use knob::{KnobInfo, KnobValue};
-pub use operation_graph::{Candidate, Choice, OperationGraph, Refusal};
-pub use plan::Plan;
-pub use serialized::Contents;
+pub use safe::{
+    Autotune, Candidate, Choice, Contents, Descriptor, EngineInfo, Handle, KnobInfo, KnobValue, OperationGraph, Plan,
+    PolicyInfo, Ranking, Refusal, TimedPlan, engine_id_of, log, plugins,
+};
+pub use sys::loaded::{Loaded, backend};
+pub use sys::search::Search;
+pub use sys::version::{KNOWN_MAJORS, checked_version};
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

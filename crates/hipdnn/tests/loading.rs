@@ -86,7 +86,7 @@ fn functions_that_older_libraries_lack_are_absent_and_the_rest_works() {
 }
 
 #[test]
-fn a_whole_library_says_so() {
+fn a_library_reports_its_version_and_missing_functions() {
     let backend = common::backend();
     assert!(backend.describe().starts_with("hipDNN 0.4.0.standin ("), "{}", backend.describe());
     let missing = ["hipdnnGetErrorString", "hipdnnPeekLastErrorString_ext", "hipdnnGetVersion_ext"];

@@ -41,7 +41,7 @@ fn plans_are_created_by_index_by_id_and_by_name() {
 }
 
 #[test]
-fn an_engine_that_is_preferred_comes_first() {
+fn a_preferred_engine_comes_first() {
     let handle = Handle::new(backend()).unwrap();
     let slow = engine_id_of("SLOW_ENGINE");
     let mut graph = Graph::new(DataType::FLOAT, DataType::FLOAT).preferring(slow);

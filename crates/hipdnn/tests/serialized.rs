@@ -9,7 +9,7 @@ use hipdnn::{Contents, Handle, OperationGraph, Plan, engine_id_of};
 use common::{backend, graph};
 
 #[test]
-fn graphs_and_plans_come_back_from_their_bytes() {
+fn graphs_and_plans_survive_a_round_trip_through_bytes() {
     let handle = Handle::new(backend()).unwrap();
     let graph = graph(&handle);
     let plan = graph.plan().unwrap();

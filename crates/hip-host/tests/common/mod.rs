@@ -264,7 +264,7 @@ impl Gate {
         let blocker = std::thread::spawn(move || {
             let (stream, data) =
                 (std::ptr::with_exposed_provenance_mut(handle), std::ptr::with_exposed_provenance_mut(data));
-            // SAFETY: `pass_gate` takes the box that `data` is, once.
+            // SAFETY: `data` is a leaked box, and `pass_gate` reclaims it once.
             ok(unsafe { hipLaunchHostFunc(stream, Some(pass_gate), data) });
         });
         has_entered.recv().expect("the host function starts");

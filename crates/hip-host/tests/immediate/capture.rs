@@ -85,7 +85,7 @@ fn forks_and_joins_become_edges() {
 }
 
 #[test]
-fn an_update_takes_new_parameters_of_the_same_shape_only() {
+fn an_update_accepts_only_parameters_of_the_same_shape() {
     let _guard = start();
     let stream = Stream::non_blocking();
     let (a, b) = (Buffer::of(&[0; 4]), Buffer::of(&[0; 4]));

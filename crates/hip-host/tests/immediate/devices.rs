@@ -59,7 +59,7 @@ fn a_device_has_a_name_a_uuid_and_no_pci_id() {
 }
 
 #[test]
-fn attributes_answer_by_hip_numbers() {
+fn attributes_are_queried_by_hip_numbers() {
     let _guard = start();
     // SAFETY: the result is writable.
     let attribute = |number| int(|out| unsafe { hipDeviceGetAttribute(out, number, 0) });

@@ -10,6 +10,7 @@ use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Shared;
+use super::blas_kernels;
 use super::device::Device;
 use super::driver::Driver;
 use super::matmul_desc::{Epilogue, MatmulDesc, Operand, Shape, Shapes, signed, too_large};
@@ -135,9 +136,16 @@ impl BlasLt {
     /// Loads BLASLt if it is not loaded yet, and creates a handle on a device.
     ///
     /// # Errors
-    /// [`HipError::Library`] if there is no such library; otherwise its status.
+    /// [`HipError::Library`] if there is no such library, [`HipError::NoKernels`] if it has none for the device;
+    /// otherwise its status.
     pub fn new(device: &Device) -> Result<BlasLt, HipError> {
         let library = library(device.kind())?;
+        let target = device.info().arch_family();
+        if device.kind() == DriverKind::Amd
+            && let Some(folder) = blas_kernels::folder_without_kernels(&library.path, target)
+        {
+            return Err(HipError::NoKernels { library: library.path.clone(), target: target.to_owned(), folder });
+        }
         let _scope = device.enter()?;
         // hipBLASLt terminates the process if there is no device, so check with the driver first.
         device::count(device.driver().runtime())?;

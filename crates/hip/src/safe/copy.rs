@@ -248,7 +248,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_range_is_taken_exactly_when_every_byte_of_it_exists(
+        fn a_range_is_accepted_exactly_when_every_byte_exists(
             offset in prop_oneof![0usize..40, Just(usize::MAX), Just(usize::MAX - 3)],
             bytes in prop_oneof![0usize..40, Just(usize::MAX)],
             capacity in 0usize..40,

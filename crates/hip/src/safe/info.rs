@@ -9,7 +9,7 @@ use crate::sys::codes::attribute;
 /// Properties of a device, read once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// The marketing name; `AMD GPU (gfx1100)` or similar if the driver has none.
+    /// The marketing name; `AMD GPU` or similar if the driver has none.
     pub name: String,
     /// The target: `gfx90a:sramecc+:xnack-` as the driver formats it, `sm_90`, `host`, or `unknown`.
     pub arch: String,
@@ -19,7 +19,7 @@ pub struct DeviceInfo {
     pub total_memory: usize,
     /// Lanes of a wave; if the driver does not report it, 64 for gfx9 and 32 otherwise.
     pub wave_size: u32,
-    /// Compute units, 1 if the driver does not report it.
+    /// Compute units (not pairs of them, which HIP counts on RDNA), 1 if the driver does not report it.
     pub compute_units: u32,
     /// LDS bytes that a block may use; if the driver does not report it, 64 KiB on AMD and 48 KiB elsewhere.
     pub lds_bytes: u32,
@@ -47,14 +47,11 @@ impl DeviceInfo {
         DeviceInfo {
             name: device::name(runtime, ordinal)
                 .filter(|name| !name.is_empty())
-                .unwrap_or_else(|| nameless(runtime.kind, &arch)),
+                .unwrap_or_else(|| nameless(runtime.kind).to_owned()),
             pci_bus_id,
             total_memory: device::total_memory(runtime, ordinal).unwrap_or(0),
             wave_size: positive(attribute::WAVE_SIZE).unwrap_or(if arch.starts_with("gfx9") { 64 } else { 32 }),
-            // On RDNA the first attribute counts compute units and the second counts pairs of them.
-            compute_units: positive(attribute::PHYSICAL_COMPUTE_UNITS)
-                .or_else(|| positive(attribute::MULTIPROCESSOR_COUNT))
-                .unwrap_or(1),
+            compute_units: positive(attribute::MULTIPROCESSOR_COUNT).map_or(1, |count| compute_units(&arch, count)),
             lds_bytes: positive(attribute::LDS_PER_BLOCK).unwrap_or(default_lds),
             integrated: ask(attribute::INTEGRATED).is_some_and(|value| value != 0),
             memory_pools: has_pools && ask(attribute::MEMORY_POOLS).is_some_and(|value| value != 0),
@@ -82,12 +79,21 @@ fn read_arch(runtime: &Runtime, ordinal: c_int) -> String {
     found.unwrap_or_else(|| UNKNOWN_ARCH.to_owned())
 }
 
-fn nameless(kind: DriverKind, arch: &str) -> String {
+/// A name without the target: whoever prints a name prints the target too.
+fn nameless(kind: DriverKind) -> &'static str {
     match kind {
-        DriverKind::Amd => format!("AMD GPU ({arch})"),
-        DriverKind::Nvidia => format!("NVIDIA GPU ({arch})"),
-        DriverKind::Host => format!("host device ({arch})"),
+        DriverKind::Amd => "AMD GPU",
+        DriverKind::Nvidia => "NVIDIA GPU",
+        DriverKind::Host => "host device",
     }
+}
+
+/// The compute units of a device with this many multiprocessors. From RDNA (gfx10) on, a multiprocessor of HIP is a work
+/// group processor, which has two compute units. HIP's attribute of physical multiprocessors counts pairs too. (The
+/// setting `GPU_ENABLE_WGP_MODE=0` of HIP makes it count single ones; it is a debugging aid and not considered here.)
+fn compute_units(arch: &str, multiprocessors: u32) -> u32 {
+    let are_pairs = arch.starts_with("gfx1");
+    if are_pairs { multiprocessors.saturating_mul(2) } else { multiprocessors }
 }
 
 /// Offset of the target name in HIP 6's properties structure.
@@ -151,11 +157,27 @@ mod tests {
     }
 
     #[test]
-    fn target_inside_the_device_name_is_not_taken() {
+    fn a_target_inside_the_device_name_is_ignored() {
         let mut bytes = properties(1160, b"gfx1103");
         bytes[..13].copy_from_slice(b"Board gfx9000");
         assert_eq!(gfx_name(&bytes).as_deref(), Some("gfx1103"));
         assert_eq!(gfx_name(&properties(10, b"gfx1100")), None);
+    }
+
+    #[test]
+    fn compute_units_are_counted_singly_on_every_family() {
+        // RX 5700 XT, RX 7900 XTX, RX 9070 XT, Radeon VII, MI300X, H200, host: HIP's count, and the data sheet's.
+        for (arch, counted, wanted) in [
+            ("gfx1010:xnack-", 20, 40),
+            ("gfx1100", 48, 96),
+            ("gfx1201", 32, 64),
+            ("gfx906:sramecc+:xnack-", 60, 60),
+            ("gfx942:sramecc+:xnack-", 304, 304),
+            ("sm_90", 132, 132),
+            ("host", 16, 16),
+        ] {
+            assert_eq!(compute_units(arch, counted), wanted, "{arch}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The top layer: owned handles. Every handle holds its device and driver, so none outlives its parent.
 
+mod blas_kernels;
 pub(crate) mod blas_lt;
 mod buffer;
 mod copy;

@@ -167,8 +167,33 @@ impl Device {
     pub fn end_capture_with(&self, stream: RawStream<'_>, functions: Vec<RecordedFn>) -> Result<Graph, HipError> {
         let _scope = self.enter()?;
         // SAFETY: a `RawStream` is live for its lifetime.
-        let handle = unsafe { graph::end_capture(self.driver().runtime(), stream.handle()) }?;
-        Ok(Graph::new(self.clone(), handle, functions))
+        match unsafe { graph::end_capture(self.driver().runtime(), stream.handle()) } {
+            Ok(handle) => Ok(Graph::new(self.clone(), handle, functions)),
+            Err(error) => {
+                self.reset_invalidated(stream);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a stream usable again after its capture failed.
+    ///
+    /// AMD's runtime (seen in 7.2) leaves such a stream invalidated for good: all later work on it fails with 901, and
+    /// every synchronous copy of the process with 906. But it lets a new capture begin, and ending one without work
+    /// resets the stream.
+    fn reset_invalidated(&self, stream: RawStream<'_>) {
+        if !matches!(self.capture_status(stream), Ok(CaptureStatus::Invalidated)) {
+            return;
+        }
+        let begun = self.begin_capture(stream, CaptureMode::Relaxed);
+        // SAFETY: a `RawStream` is live for its lifetime.
+        let ended = begun.and_then(|()| unsafe { graph::end_capture(self.driver().runtime(), stream.handle()) });
+        match ended {
+            Ok(handle) => drop(Graph::new(self.clone(), handle, Vec::new())),
+            Err(error) => {
+                tracing::warn!(target: "amdgpu_ep::run", %error, "a stream stays invalid after a failed capture")
+            }
+        }
     }
 
     /// Whether a stream is being captured.

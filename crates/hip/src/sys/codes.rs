@@ -56,7 +56,7 @@ pub mod attribute {
     pub const CAPABILITY_MAJOR: c_int = 23;
     /// Compute capability, minor number.
     pub const CAPABILITY_MINOR: c_int = 61;
-    /// Compute units (on RDNA: pairs of them).
+    /// Compute units; from RDNA on, pairs of them.
     pub const MULTIPROCESSOR_COUNT: c_int = 63;
     /// PCI bus.
     pub const PCI_BUS: c_int = 67;
@@ -70,8 +70,6 @@ pub mod attribute {
     pub const WAVE_SIZE: c_int = 87;
     /// Stream-ordered allocation is supported.
     pub const MEMORY_POOLS: c_int = 88;
-    /// Compute units of the chip as manufactured, AMD only.
-    pub const PHYSICAL_COMPUTE_UNITS: c_int = 10015;
 }
 
 /// Function attribute numbers, the same on every driver.

@@ -27,7 +27,12 @@ pub(crate) struct LibraryNames {
 const CUDA_HELP: &str = "install the CUDA libraries, or list the folders that hold them in AMDGPU_EP_CUDA_LIBRARY_PATH";
 
 /// The CUDA driver's library: the half of the twin that comes with the display driver.
-pub(crate) const CUDA_DRIVER: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
+pub(crate) const CUDA_DRIVER: &[&str] = either(&["nvcuda.dll"], &["libcuda.so.1", "libcuda.so"]);
+
+/// The names on Windows, or those on other systems.
+const fn either(windows: &'static [&'static str], others: &'static [&'static str]) -> &'static [&'static str] {
+    if cfg!(windows) { windows } else { others }
+}
 
 /// The names of a library, or `None` if the driver does not come with it.
 pub(crate) fn library(kind: DriverKind, role: Role) -> Option<LibraryNames> {
@@ -52,42 +57,26 @@ pub(crate) fn library(kind: DriverKind, role: Role) -> Option<LibraryNames> {
         },
         (DriverKind::Nvidia, Role::Runtime) => LibraryNames {
             what: "CUDA runtime",
-            files: if cfg!(windows) {
-                &["cudart64_13.dll", "cudart64_12.dll"]
-            } else {
-                &["libcudart.so.13", "libcudart.so.12"]
-            },
+            files: either(&["cudart64_13.dll", "cudart64_12.dll"], &["libcudart.so.13", "libcudart.so.12"]),
             help: CUDA_HELP,
             anchor: "cudaGetDeviceCount",
         },
         (DriverKind::Nvidia, Role::Rtc) => LibraryNames {
             what: "CUDA run-time compiler",
-            files: if cfg!(windows) {
-                &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll"]
-            } else {
-                &["libnvrtc.so.13", "libnvrtc.so.12"]
-            },
+            files: either(&["nvrtc64_130_0.dll", "nvrtc64_120_0.dll"], &["libnvrtc.so.13", "libnvrtc.so.12"]),
             help: CUDA_HELP,
             anchor: "nvrtcVersion",
         },
         (DriverKind::Nvidia, Role::BlasLt) => LibraryNames {
             what: "cublasLt",
-            files: if cfg!(windows) {
-                &["cublasLt64_13.dll", "cublasLt64_12.dll"]
-            } else {
-                &["libcublasLt.so.13", "libcublasLt.so.12"]
-            },
+            files: either(&["cublasLt64_13.dll", "cublasLt64_12.dll"], &["libcublasLt.so.13", "libcublasLt.so.12"]),
             help: CUDA_HELP,
             anchor: "cublasLtCreate",
         },
         // The second name is cargo's name for the crate's output.
         (DriverKind::Host, Role::Runtime) => LibraryNames {
             what: "host driver",
-            files: if cfg!(windows) {
-                &["hip-host.dll", "hip_host.dll"]
-            } else {
-                &["libhip-host.so", "libhip_host.so"]
-            },
+            files: either(&["hip-host.dll", "hip_host.dll"], &["libhip-host.so", "libhip_host.so"]),
             help: "put libhip-host.so next to the library that loads it, \
                    or set AMDGPU_EP_HIP_HOST_LIBRARY to its full path",
             anchor: "hipGetDeviceCount",

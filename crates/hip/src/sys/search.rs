@@ -55,7 +55,7 @@ impl Search {
             (DriverKind::Amd, Role::Rtc) => {
                 if let Some(runtime) = runtime.or_else(|| self.rocm.hip()) {
                     let tree = Tree::of_hip(runtime);
-                    // The runtime may be unable to load code from a newer compiler.
+                    // The runtime may be too old to load code from a newer compiler.
                     if let (Some(tree), Some(major)) = (&tree, major_version(runtime)) {
                         let ending = format!(".so.{major}");
                         tree.folders.iter().for_each(|folder| list.folder_by_ending(folder, &ending));

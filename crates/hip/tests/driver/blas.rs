@@ -20,7 +20,10 @@ fn has_no_blas(device: &Device) -> Option<&'static str> {
         DriverKind::Host => Some("the host driver has no BLASLt"),
         _ => BlasLt::new(device).err().map(|error| {
             eprintln!("{error}");
-            "there is no BLASLt"
+            match error {
+                HipError::NoKernels { .. } => "BLASLt has no kernels for the device",
+                _ => "there is no BLASLt",
+            }
         }),
     }
 }

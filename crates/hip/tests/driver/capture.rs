@@ -20,6 +20,7 @@ pub const ROWS: &[Row] = &[
         }),
     Row::new("a_fork_and_join_is_captured_whole", a_fork_and_join_is_captured_whole),
     Row::new("a_stream_dropped_in_a_capture_ends_it", a_stream_dropped_in_a_capture_ends_it),
+    Row::new("a_stream_works_again_after_an_interrupted_capture", a_stream_works_again_after_an_interrupted_capture),
 ];
 
 const BYTES: usize = 4096;
@@ -209,5 +210,24 @@ fn a_stream_dropped_in_a_capture_ends_it(device: &Device) -> Outcome {
     drop(stream);
     let mut buffer = device.alloc(64)?;
     buffer.fill(0, 64, 9)?;
+    Ok(())
+}
+
+fn a_stream_works_again_after_an_interrupted_capture(device: &Device) -> Outcome {
+    let mut setup = Setup::new(device)?;
+    setup.stream.begin_capture(CaptureMode::Relaxed)?;
+    let interrupted = setup.stream.synchronize();
+    assert!(matches!(&interrupted, Err(error) if error.is_capture()), "{interrupted:?}");
+    assert!(matches!(setup.stream.end_capture(), Err(error) if error.is_capture()));
+    assert_eq!(device.capture_status(setup.stream.raw())?, CaptureStatus::None);
+    // Neither the stream nor synchronous work of others remembers it.
+    setup.middle.fill(0, 64, 9)?;
+    setup.stream.synchronize()?;
+    let sent = pattern(BYTES, 5);
+    setup.source.as_mut_slice().copy_from_slice(&sent);
+    let exec = setup.record(7, 0xEE)?.instantiate()?;
+    exec.launch(setup.stream.raw())?;
+    setup.stream.synchronize()?;
+    setup.expect(&sent, 7, 0xEE);
     Ok(())
 }

@@ -96,7 +96,7 @@ fn main() {
         [("AMDGPU_EP_HOST_DEVICES", "2"), ("AMDGPU_EP_HOST_STREAMS", "threads"), ("AMDGPU_EP_HOST_MEMORY", "1G")];
     for (name, value) in host_defaults {
         if std::env::var_os(name).is_none() {
-            // SAFETY: no other thread runs yet, so nothing reads the environment meanwhile.
+            // SAFETY: no other thread runs yet, so nothing reads the environment at the same time.
             unsafe { std::env::set_var(name, value) };
         }
     }

@@ -46,7 +46,7 @@ pub struct Field {
     pub name: &'static str,
     /// What it holds.
     pub kind: Kind,
-    /// The default if missing; `None` if it then has no value.
+    /// The default of a missing field; `None` if a missing field has no value.
     pub default: Option<i64>,
     /// The attribute it represents, in the tables of operations.
     pub attribute: A,

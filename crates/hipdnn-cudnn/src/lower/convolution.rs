@@ -4,8 +4,8 @@ use hipdnn::sys::AttributeName as H;
 use hipdnn_abi::Descriptor;
 
 use super::{Answer, Lowering};
-use crate::descriptor::Setting;
 use crate::graph::{Operation, Parameters, View};
+use crate::safe::Setting;
 use crate::sys::{AttributeName as A, AttributeType as T, DataType, DescriptorType as D};
 
 /// A direction: cuDNN's operation, and its attributes for tensors and parameters.

@@ -5,8 +5,8 @@ use hipdnn_abi::Descriptor;
 
 use super::convolution::FORWARD;
 use super::{Answer, Lowering, Variant};
-use crate::descriptor::Setting;
 use crate::graph::{Operation, Parameters, View};
+use crate::safe::Setting;
 use crate::sys::{AttributeName as A, AttributeType as T, DataType, DescriptorType as D, PointwiseMode};
 
 impl Lowering {

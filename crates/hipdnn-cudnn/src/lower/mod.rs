@@ -18,8 +18,8 @@ use std::sync::Arc;
 use hipdnn::sys::{AttributeName as H, AttributeType, DescriptorType};
 use hipdnn_abi::{Descriptor, Value, uid_of};
 
-use crate::descriptor::Setting;
 use crate::graph::{Graph, Operation, Scalar, Storage, View};
+use crate::safe::Setting;
 use crate::sys::{AttributeName as A, DataType, PointwiseMode};
 use crate::translate;
 
@@ -38,7 +38,7 @@ type Answer<T = ()> = Result<T, String>;
 /// Lowers operations in topological order.
 ///
 /// # Errors
-/// Something that cuDNN does not support.
+/// The graph contains something that cuDNN does not support.
 pub fn lower(operations: &[Arc<Descriptor>], variant: Variant) -> Answer<Graph> {
     let mut lowering = Lowering::new(operations, variant);
     for operation in operations {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn one_spatial_axis_gets_another_before_it() {
+    fn a_single_spatial_axis_gets_another_before_it() {
         let one = lowering(3, true);
         assert_eq!(dims(&one, &[2, 3, 9]), [2, 3, 1, 9]);
         assert_eq!(dims(&one, &[1, 3, 1]), [1, 3, 1, 1]);

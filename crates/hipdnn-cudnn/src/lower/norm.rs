@@ -4,8 +4,8 @@ use hipdnn::sys::{AttributeName as H, NormFwdPhase};
 use hipdnn_abi::Descriptor;
 
 use super::{Answer, Lowering, Variant};
-use crate::descriptor::Setting;
 use crate::graph::{Operation, View};
+use crate::safe::Setting;
 use crate::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, NormMode, NormPhase};
 use crate::sys::{PointwiseMode as C, ReduceOp};
 

@@ -4,8 +4,8 @@ use hipdnn::sys::{AttributeName as H, PointwiseMode};
 use hipdnn_abi::Descriptor;
 
 use super::{Answer, Lowering};
-use crate::descriptor::Setting;
 use crate::graph::View;
+use crate::safe::Setting;
 use crate::sys::{AttributeName as A, DataType, PointwiseMode as C};
 use crate::translate;
 

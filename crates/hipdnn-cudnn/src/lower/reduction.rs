@@ -5,8 +5,8 @@ use hipdnn::sys::{AttributeName as H, ReduceOp as R};
 use hipdnn_abi::Descriptor;
 
 use super::{Answer, Lowering, Variant};
-use crate::descriptor::Setting;
 use crate::graph::{Operation, Parameters, View};
+use crate::safe::Setting;
 use crate::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, PointwiseMode as C, ReduceOp};
 use crate::translate;
 

@@ -4,8 +4,8 @@ use hipdnn::sys::{AttributeName as H, PaddingMode, ResampleMode};
 use hipdnn_abi::Descriptor;
 
 use super::{Answer, Lowering};
-use crate::descriptor::Setting;
 use crate::graph::{Operation, Parameters};
+use crate::safe::Setting;
 use crate::sys::{self, AttributeName as A, AttributeType as T, DescriptorType as D};
 use crate::translate;
 

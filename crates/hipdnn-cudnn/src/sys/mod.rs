@@ -3,7 +3,7 @@
 mod numbers;
 mod search;
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -184,24 +184,5 @@ impl Cudnn {
     pub fn release(&self) -> usize {
         // SAFETY: takes nothing and returns a number.
         unsafe { (self.version)() }
-    }
-
-    /// cuDNN's own message for the failure of this thread's last call.
-    pub fn words(&self, status: Status) -> String {
-        let mut text = [0u8; 1024];
-        // SAFETY: the buffer is as large as given.
-        unsafe { (self.last_error_string)(text.as_mut_ptr().cast(), text.len()) };
-        let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
-        let said = String::from_utf8_lossy(&text[..end]);
-        // If there is no message, the text may describe the last engine, as JSON.
-        let said = said.trim().lines().next().filter(|line| !line.starts_with('{')).unwrap_or_default();
-        // SAFETY: returns a static string for any number.
-        let name = unsafe { (self.error_string)(status) };
-        if name.is_null() {
-            return format!("status {} ({said})", status.0);
-        }
-        // SAFETY: cuDNN's strings are NUL-terminated and static.
-        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-        if said.is_empty() { name.into_owned() } else { format!("{name} ({said})") }
     }
 }

@@ -52,7 +52,7 @@ impl Search {
     }
 
     fn open(&self, beside: &[PathBuf], name: &str) -> Result<(Library, PathBuf), Tried> {
-        // Handles of two copies do not mix, and others (PyTorch brings its own) may have loaded one before.
+        // Handles of two copies cannot be mixed, and other code may already have loaded one (PyTorch ships its own).
         if let Some(library) = self.plain_names.then(|| Library::already_open(name)).flatten() {
             return Ok((library, PathBuf::from(name)));
         }

@@ -106,7 +106,7 @@ impl Lowering {
             && (key_batch, key_depth) == (batch, depth)
             && values == [batch, key_heads, columns, width];
         if !fits {
-            return Err(format!("queries of {:?} with keys of {:?} and values of {:?}", q.dims, k.dims, v.dims));
+            return Err(format!("queries {:?} do not match keys {:?} and values {:?}", q.dims, k.dims, v.dims));
         }
         let shared = heads / key_heads;
         let q = self.reshape(&q, &[batch, key_heads, shared, rows, depth])?;
@@ -148,7 +148,7 @@ impl Lowering {
         let mut dims = vec![1; missing];
         dims.extend(&mask.dims);
         if dims.iter().zip(scores).any(|(&extent, wanted)| extent != 1 && extent != wanted) {
-            return Err(format!("a mask of {:?} for scores of {scores:?}", mask.dims));
+            return Err(format!("a mask {:?} does not match scores {scores:?}", mask.dims));
         }
         let heads = if dims[1] == 1 { [1, 1] } else { [dims[1] / shared, shared] };
         self.reshape(mask, &[dims[0], heads[0], heads[1], dims[2], dims[3]])
@@ -202,29 +202,29 @@ impl Lowering {
             let lengths = self.read_as_is(&lengths)?;
             let lengths = self.cast(&lengths, DType::I64)?;
             if lengths.dims.iter().product::<i64>() != dims[0] {
-                return Err(format!("{:?} lengths for {} sequences", lengths.dims, dims[0]));
+                return Err(format!("lengths {:?} do not match {} sequences", lengths.dims, dims[0]));
             }
             let lengths = self.reshape(&lengths, &[dims[0], 1, 1, 1, 1])?;
             let place = self.along(DType::I64, 5, axis, dims[axis - 1], |at| at)?;
             hidden.push(self.elementwise_to("GreaterOrEqual", &[&place, &lengths], DType::Bool)?);
         }
-        if hidden.is_empty() { Err("a padding mask without lengths".into()) } else { Ok(hidden) }
+        if hidden.is_empty() { Err("a padding mask needs lengths".into()) } else { Ok(hidden) }
     }
 }
 
 /// Rejects attributes that the engine does not support: they must not be ignored.
 fn refuse_unknown(operation: &Descriptor, names: &Names) -> Answer {
     if operation.flag(names.alibi) {
-        return Err(format!("attention with {}", names.alibi));
+        return Err(format!("attention with {} is not supported", names.alibi));
     }
     if operation.f32(names.dropout).is_some_and(|probability| probability != 0.0) {
-        return Err("attention with dropout".into());
+        return Err("attention with dropout is not supported".into());
     }
     let own = [names.q, names.k, names.v, names.scale, names.mask, names.queries, names.keys];
     let rows = operation.kind.rows.iter().filter(|row| row.kind == AttributeType::BACKEND_DESCRIPTOR);
     let mut further = rows.map(|row| row.name).filter(|name| !own.contains(name) && !names.known.contains(name));
     match further.find(|&name| operation.descriptor(name).is_some()) {
-        Some(name) => Err(format!("attention with {name}")),
+        Some(name) => Err(format!("attention with {name} is not supported")),
         None => Ok(()),
     }
 }

@@ -35,7 +35,7 @@ const BACKWARD: Names = Names {
 };
 
 impl Lowering {
-    /// With `p` the weights, `exp(scores - stats)`, and `g = dO · Vᵀ`: the scores' gradient is `p (g - Σ dO O)`. The
+    /// With weights `p = exp(scores - stats)` and `g = dO · Vᵀ`, the scores' gradient is `p (g - Σ dO O)`. The
     /// gradients of keys and values are summed over the query heads that share them.
     pub(super) fn attention_backward(&mut self, operation: &Descriptor) -> Answer {
         let scores = self.scores(operation, &BACKWARD)?;
@@ -69,7 +69,7 @@ impl Lowering {
             let whole = self.reshape(&d_scores, &[batch, heads, rows, columns])?;
             let dims = bias.i64s(A::TENSOR_DIMENSIONS);
             if dims.len() != 4 {
-                return Err(format!("a mask's gradient of {dims:?}"));
+                return Err(format!("the gradient of a mask must have four axes, not dimensions {dims:?}"));
             }
             let summed = self.sum_to(&whole, &dims)?;
             self.write(operation, A::OPERATION_SDPA_BWD_DBIAS_EXT, &summed)?;

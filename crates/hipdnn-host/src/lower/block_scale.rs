@@ -20,7 +20,7 @@ impl Lowering {
         let axis = usize::try_from(axis).ok().filter(|&axis| axis < x.dims.len()).ok_or("no such axis")?;
         let block = i64::from(operation.number(A::OPERATION_BLOCK_SCALE_QUANTIZE_BLOCK_SIZE).unwrap_or(0));
         if block <= 0 || x.dims[axis] % block != 0 {
-            return Err(format!("{} elements in blocks of {block}", x.dims[axis]));
+            return Err(format!("{} elements cannot be split into blocks of {block}", x.dims[axis]));
         }
         let mut counts = x.dims.clone();
         counts[axis] /= block;
@@ -44,7 +44,7 @@ impl Lowering {
     /// must be one of the sizes that the operation lists.
     pub(super) fn block_scale_dequantize(&mut self, operation: &Descriptor) -> Answer {
         if operation.flag(A::OPERATION_BLOCK_SCALE_DEQUANTIZE_NEG_SCALE) {
-            return Err("negative scales".into());
+            return Err("negative scales are not supported".into());
         }
         let x = self.read(operation, A::OPERATION_BLOCK_SCALE_DEQUANTIZE_XDESC)?;
         let scale = self.read(operation, A::OPERATION_BLOCK_SCALE_DEQUANTIZE_SCALE_DESC)?;
@@ -55,7 +55,7 @@ impl Lowering {
                 extent % count == 0 && (size == 1 || sizes.iter().any(|&known| i64::from(known) == size))
             });
         if !fits {
-            return Err(format!("scales of {:?} for data of {:?} in blocks of {sizes:?}", scale.dims, x.dims));
+            return Err(format!("scales {:?} do not match data {:?} in blocks of {sizes:?}", scale.dims, x.dims));
         }
         let counts = scale.dims.clone();
         let blocks = self.in_blocks(&x, &counts)?;

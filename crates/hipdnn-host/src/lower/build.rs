@@ -146,7 +146,7 @@ impl Lowering {
         of: impl Fn(i64) -> i64,
     ) -> Answer<LoweredValue> {
         if extent > MAX_NUMBERS {
-            return Err(format!("{extent} constants along an axis"));
+            return Err(format!("{extent} constants along an axis are too many"));
         }
         let mut shape = vec![1; rank];
         shape[axis] = extent as usize;
@@ -177,7 +177,7 @@ impl Lowering {
     /// Reduces axes and keeps them with extent 1.
     pub(super) fn reduce(&mut self, op: &str, made: &LoweredValue, axes: &[usize]) -> Answer<LoweredValue> {
         if axes.is_empty() {
-            return Err(format!("{op} of no axis"));
+            return Err(format!("{op} needs an axis"));
         }
         let mut dims = made.dims.clone();
         axes.iter().for_each(|&axis| dims[axis] = 1);
@@ -196,7 +196,7 @@ impl Lowering {
     pub(super) fn product(&mut self, a: &LoweredValue, b: &LoweredValue) -> Answer<LoweredValue> {
         let rank = a.dims.len();
         if rank < 2 || b.dims.len() != rank || a.dims[rank - 1] != b.dims[rank - 2] {
-            return Err(format!("a product of matrices of {:?} and {:?}", a.dims, b.dims));
+            return Err(format!("matrices {:?} and {:?} cannot be multiplied", a.dims, b.dims));
         }
         let mut dims = Vec::with_capacity(rank);
         for axis in 0..rank - 2 {
@@ -251,5 +251,9 @@ fn onnx_type(dtype: DType) -> i64 {
         DType::U32 => 12,
         DType::U64 => 13,
         DType::Bf16 => 16,
+        DType::F8E4M3Fn => 17,
+        DType::F8E4M3Fnuz => 18,
+        DType::F8E5M2 => 19,
+        DType::F8E5M2Fnuz => 20,
     }
 }

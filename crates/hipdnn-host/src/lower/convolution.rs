@@ -57,14 +57,17 @@ impl Parameters {
 fn groups_of(channels: i64, filter: &[i64]) -> Answer<i64> {
     let groups = channels / filter[1];
     if channels % filter[1] != 0 || filter[0] % groups != 0 {
-        return Err(format!("{channels} channels with filters of {filter:?}"));
+        return Err(format!("{channels} channels do not match filters {filter:?}"));
     }
     Ok(groups)
 }
 
 fn require_ranks(one: &LoweredValue, other: &LoweredValue) -> Answer {
     if one.dims.len() < 3 || one.dims.len() != other.dims.len() {
-        return Err(format!("a convolution of {:?} and {:?}", one.dims, other.dims));
+        return Err(format!(
+            "the tensors of a convolution, {:?} and {:?}, must have the same rank of at least 3",
+            one.dims, other.dims
+        ));
     }
     Ok(())
 }
@@ -93,7 +96,7 @@ impl Lowering {
         let parameters = Parameters::of(operation, dy.dims.len() - 2)?;
         let w = self.flipped(&w, parameters.flips)?;
         if dims.len() != dy.dims.len() {
-            return Err(format!("a gradient of {dims:?} for results of {:?}", dy.dims));
+            return Err(format!("a gradient {dims:?} does not match results {:?}", dy.dims));
         }
         let groups = groups_of(dims[1], &w.dims)?;
         let further: Vec<i64> = (0..dims.len() - 2)
@@ -104,7 +107,7 @@ impl Lowering {
             })
             .collect();
         if further.iter().zip(&parameters.strides).any(|(further, stride)| further < &0 || further >= stride) {
-            return Err(format!("a gradient of {dims:?} does not belong to results of {:?}", dy.dims));
+            return Err(format!("a gradient {dims:?} does not match results {:?}", dy.dims));
         }
         let mut attributes = parameters.attributes(&parameters.strides, &parameters.dilations, groups);
         attributes.push(("output_padding", Attribute::Ints(further)));
@@ -121,7 +124,7 @@ impl Lowering {
         let dims = dw.i64s(A::TENSOR_DIMENSIONS);
         let parameters = Parameters::of(operation, x.dims.len() - 2)?;
         if dims.len() != x.dims.len() {
-            return Err(format!("a filter of {dims:?} for data of {:?}", x.dims));
+            return Err(format!("a filter {dims:?} does not match data {:?}", x.dims));
         }
         let groups = groups_of(x.dims[1], &dims)?;
         let order: Vec<usize> = [1, 0].into_iter().chain(2..dims.len()).collect();

@@ -23,7 +23,7 @@ impl Lowering {
     pub(super) fn moe_matmul(&mut self, operation: &Descriptor) -> Answer {
         let mode = MoeGroupedMatmulMode(operation.number(A::OPERATION_MOE_GROUPED_MATMUL_MODE).unwrap_or(0));
         if mode != MoeGroupedMatmulMode::NONE {
-            return Err(format!("a product of experts with {mode:?}"));
+            return Err(format!("a product of experts with mode {mode:?} is not supported"));
         }
         let token = self.read(operation, A::OPERATION_MOE_GROUPED_MATMUL_TOKEN_DESC)?;
         let weight = self.read(operation, A::OPERATION_MOE_GROUPED_MATMUL_WEIGHT_DESC)?;
@@ -65,13 +65,13 @@ impl Lowering {
         name: A,
     ) -> Answer<LoweredValue> {
         let [1, rows, _] = token.dims[..] else {
-            return Err(format!("tokens of {:?}", token.dims));
+            return Err(format!("tokens {:?} are not supported: expected [1, rows, columns]", token.dims));
         };
         let offsets = operation.descriptor(name).ok_or_else(|| format!("{name} is not set"))?;
         let first = self.read_as_is(&offsets)?;
         let first = self.cast(&first, DType::I64)?;
         if first.dims.iter().product::<i64>() != experts {
-            return Err(format!("{:?} offsets for {experts} experts", first.dims));
+            return Err(format!("offsets {:?} do not match {experts} experts", first.dims));
         }
         let first = self.reshape(&first, &[experts, 1, 1])?;
         let row = self.along(DType::I64, 3, 1, rows, |row| row)?;

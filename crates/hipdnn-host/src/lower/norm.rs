@@ -8,12 +8,12 @@ use super::{Answer, LoweredValue, Lowering};
 /// The trailing axes on which the scale has the data's extents; never the first axis.
 fn trailing_axes(x: &LoweredValue, scale: &LoweredValue) -> Answer<Vec<usize>> {
     if scale.dims.len() != x.dims.len() {
-        return Err(format!("a scale of {:?} for data of {:?}", scale.dims, x.dims));
+        return Err(format!("a scale {:?} does not match data {:?}", scale.dims, x.dims));
     }
     let fits = |&axis: &usize| scale.dims[axis] == x.dims[axis];
     let first = (0..x.dims.len()).rev().take_while(fits).last().unwrap_or(x.dims.len()).max(1);
     if scale.dims[..first].iter().any(|&extent| extent != 1) {
-        return Err(format!("a scale of {:?} for data of {:?}", scale.dims, x.dims));
+        return Err(format!("a scale {:?} does not match data {:?}", scale.dims, x.dims));
     }
     Ok((first..x.dims.len()).collect())
 }
@@ -21,7 +21,7 @@ fn trailing_axes(x: &LoweredValue, scale: &LoweredValue) -> Answer<Vec<usize>> {
 /// All axes but the channels.
 fn channel_axes(x: &LoweredValue) -> Answer<Vec<usize>> {
     if x.dims.len() < 2 {
-        Err(format!("channels of {:?}", x.dims))
+        Err(format!("a tensor {:?} has no channels", x.dims))
     } else {
         Ok((0..x.dims.len()).filter(|&axis| axis != 1).collect())
     }
@@ -125,6 +125,25 @@ impl Lowering {
         self.elementwise("Mul", &[&rest, inverse])
     }
 
+    /// The gradients of a norm's data, scale and bias. `axes` are the last ones, from its first normalised axis on.
+    fn norm_gradients(
+        &mut self,
+        dy: &LoweredValue,
+        scale: &LoweredValue,
+        unit: &LoweredValue,
+        inverse: &LoweredValue,
+        axes: &[usize],
+        centers: bool,
+    ) -> Answer<[LoweredValue; 3]> {
+        let rest: Vec<usize> = (0..axes[0]).collect();
+        let upstream = self.elementwise("Mul", &[dy, scale])?;
+        let dx = self.norm_gradient(&upstream, unit, inverse, axes, centers)?;
+        let product = self.elementwise("Mul", &[dy, unit])?;
+        let dscale = self.reduce("ReduceSum", &product, &rest)?;
+        let dbias = self.reduce("ReduceSum", dy, &rest)?;
+        Ok([dx, dscale, dbias])
+    }
+
     pub(super) fn layer_norm_backward(&mut self, operation: &Descriptor) -> Answer {
         let dy = self.read(operation, A::OPERATION_LAYERNORM_BACKWARD_DY_EXT)?;
         let x = self.read(operation, A::OPERATION_LAYERNORM_BACKWARD_X_EXT)?;
@@ -132,7 +151,6 @@ impl Lowering {
         let mean = self.read_optional(operation, A::OPERATION_LAYERNORM_BACKWARD_MEAN_EXT)?;
         let inverse = self.read_optional(operation, A::OPERATION_LAYERNORM_BACKWARD_INV_VARIANCE_EXT)?;
         let axes = trailing_axes(&x, &scale)?;
-        let rest: Vec<usize> = (0..axes[0]).collect();
         let (unit, inverse) = match (mean, inverse) {
             (Some(mean), Some(inverse)) => {
                 let centered = self.elementwise("Sub", &[&x, &mean])?;
@@ -143,13 +161,9 @@ impl Lowering {
                 let parts = self.normalize(&x, &axes, &epsilon)?;
                 (parts.unit, parts.inverse)
             }
-            _ => return Err("a layer norm's gradient with neither statistics nor an epsilon".into()),
+            _ => return Err("the gradient of a layer norm needs statistics or an epsilon".into()),
         };
-        let upstream = self.elementwise("Mul", &[&dy, &scale])?;
-        let dx = self.norm_gradient(&upstream, &unit, &inverse, &axes, true)?;
-        let product = self.elementwise("Mul", &[&dy, &unit])?;
-        let dscale = self.reduce("ReduceSum", &product, &rest)?;
-        let dbias = self.reduce("ReduceSum", &dy, &rest)?;
+        let [dx, dscale, dbias] = self.norm_gradients(&dy, &scale, &unit, &inverse, &axes, true)?;
         self.write(operation, A::OPERATION_LAYERNORM_BACKWARD_DX_EXT, &dx)?;
         self.write(operation, A::OPERATION_LAYERNORM_BACKWARD_DSCALE_EXT, &dscale)?;
         self.write(operation, A::OPERATION_LAYERNORM_BACKWARD_DBIAS_EXT, &dbias)
@@ -161,13 +175,8 @@ impl Lowering {
         let scale = self.read(operation, A::OPERATION_RMSNORM_BACKWARD_SCALE_EXT)?;
         let inverse = self.read(operation, A::OPERATION_RMSNORM_BACKWARD_INV_RMS_EXT)?;
         let axes = trailing_axes(&x, &scale)?;
-        let rest: Vec<usize> = (0..axes[0]).collect();
         let unit = self.elementwise("Mul", &[&x, &inverse])?;
-        let upstream = self.elementwise("Mul", &[&dy, &scale])?;
-        let dx = self.norm_gradient(&upstream, &unit, &inverse, &axes, false)?;
-        let product = self.elementwise("Mul", &[&dy, &unit])?;
-        let dscale = self.reduce("ReduceSum", &product, &rest)?;
-        let dbias = self.reduce("ReduceSum", &dy, &rest)?;
+        let [dx, dscale, dbias] = self.norm_gradients(&dy, &scale, &unit, &inverse, &axes, false)?;
         self.write(operation, A::OPERATION_RMSNORM_BACKWARD_DX_EXT, &dx)?;
         self.write(operation, A::OPERATION_RMSNORM_BACKWARD_DSCALE_EXT, &dscale)?;
         self.write_optional(operation, A::OPERATION_RMSNORM_BACKWARD_DBIAS_EXT, &dbias)
@@ -205,7 +214,7 @@ impl Lowering {
         let bias = self.read(operation, A::OPERATION_BATCHNORM_BIAS_EXT)?;
         let epsilon = self.scalar_input(operation, A::OPERATION_BATCHNORM_EPSILON_EXT)?;
         if !operation.descriptors(A::OPERATION_BATCHNORM_PEER_STATS_EXT).is_empty() {
-            return Err("statistics of peers".into());
+            return Err("statistics of peer devices are not supported".into());
         }
         let axes = channel_axes(&x)?;
         let parts = self.normalize(&x, &axes, &epsilon)?;
@@ -245,7 +254,7 @@ impl Lowering {
         let mean = self.read_optional(operation, A::OPERATION_BATCHNORM_BACKWARD_MEAN_EXT)?;
         let inverse = self.read_optional(operation, A::OPERATION_BATCHNORM_BACKWARD_INV_VARIANCE_EXT)?;
         let (Some(mean), Some(inverse)) = (mean, inverse) else {
-            return Err("a batch norm's gradient without mean and inverse deviation".into());
+            return Err("the gradient of a batch norm needs the mean and the inverse standard deviation".into());
         };
         let axes = channel_axes(&x)?;
         let centered = self.elementwise("Sub", &[&x, &mean])?;

@@ -16,7 +16,7 @@ impl Lowering {
             inputs.extend(self.read_optional(operation, slot)?);
         }
         if mode.inputs() != Some(inputs.len()) {
-            return Err(format!("{mode:?} with {} inputs", inputs.len()));
+            return Err(format!("{mode:?} does not take {} inputs", inputs.len()));
         }
         // hipDNN matches axes from the left, the engine from the right.
         let rank = inputs.iter().map(|made| made.dims.len()).max().unwrap_or(0);
@@ -33,7 +33,7 @@ impl Lowering {
                 let differs = self.elementwise_to("Equal", &[mask, &zero], DType::Bool)?;
                 self.elementwise("Where", &[&differs, y, x])?
             }
-            _ => return Err(format!("{mode:?} without inputs")),
+            _ => return Err(format!("{mode:?} needs inputs")),
         };
         self.write(operation, A::OPERATION_POINTWISE_OUT_0_EXT, &made)
     }

@@ -35,7 +35,7 @@ impl Window {
             _ => PaddingMode::NEG_INF_PAD,
         };
         if padding == odd && window.pre.iter().chain(&window.post).any(|&pad| pad > 0) {
-            return Err(format!("{:?} with {padding:?}", window.mode));
+            return Err(format!("{:?} with {padding:?} is not supported", window.mode));
         }
         Ok(window)
     }
@@ -67,7 +67,7 @@ impl Lowering {
     pub(super) fn resample(&mut self, operation: &Descriptor) -> Answer {
         let x = self.read(operation, A::OPERATION_RESAMPLE_FWD_XDESC)?;
         if x.dims.len() < 3 {
-            return Err(format!("windows over {:?}", x.dims));
+            return Err(format!("windows over a tensor {:?} are not supported", x.dims));
         }
         let window = Window::of(operation, x.dims.len() - 2)?;
         let dims = [&x.dims[..2], &window.pooled(&x.dims[2..])?].concat();
@@ -90,7 +90,7 @@ impl Lowering {
             return self.write(operation, A::OPERATION_RESAMPLE_FWD_YDESC, &y);
         }
         if window.mode != ResampleMode::MAXPOOL {
-            return Err(format!("the places of {:?}", window.mode));
+            return Err(format!("indices of {:?} are not supported", window.mode));
         }
         let made = self.nodes(op, &attributes, &[&x], &[self.compute(), DType::I64])?;
         let [y, found] = <[LoweredValue; 2]>::try_from(made)
@@ -136,10 +136,10 @@ impl Lowering {
     /// Adds each gradient at the position of its maximum.
     fn maximum_backward(&mut self, operation: &Descriptor, window: &Window, dy: &LoweredValue, dims: &[i64]) -> Answer {
         let name = A::OPERATION_RESAMPLE_BWD_IDXDESC;
-        let index = operation.descriptor(name).ok_or("the gradient of a maximum without its places")?;
+        let index = operation.descriptor(name).ok_or("the gradient of a maximum needs its indices")?;
         let index = self.read_as_is(&index)?;
         if index.dims != dy.dims {
-            return Err(format!("places of {:?} for results of {:?}", index.dims, dy.dims));
+            return Err(format!("indices {:?} do not match results {:?}", index.dims, dy.dims));
         }
         let index = self.cast(&index, DType::I64)?;
         let (outer, inner) = (Window::steps(&dims[2..]), Window::steps(&window.size));
@@ -167,11 +167,11 @@ impl Lowering {
         let dx = operation.descriptor(A::OPERATION_RESAMPLE_BWD_DXDESC).ok_or("no result")?;
         let dims = dx.i64s(A::TENSOR_DIMENSIONS);
         if dims.len() < 3 || dims.len() != dy.dims.len() {
-            return Err(format!("windows over {dims:?}"));
+            return Err(format!("windows over a tensor {dims:?} are not supported"));
         }
         let window = Window::of(operation, dims.len() - 2)?;
         if window.pooled(&dims[2..])? != dy.dims[2..] {
-            return Err(format!("a gradient of {dims:?} does not belong to results of {:?}", dy.dims));
+            return Err(format!("a gradient {dims:?} does not match results {:?}", dy.dims));
         }
         if window.mode == ResampleMode::MAXPOOL {
             return self.maximum_backward(operation, &window, &dy, &dims);
@@ -208,7 +208,7 @@ impl Lowering {
                 let first = at * window.strides[axis] - window.pre[axis];
                 Ok((first + window.size[axis]).min(data[axis]) - first.max(0))
             }
-            other => Err(format!("the gradient of {other:?}")),
+            other => Err(format!("the gradient of {other:?} is not supported")),
         };
         let mut counts = vec![1i64];
         for (axis, &extent) in pooled.iter().enumerate() {

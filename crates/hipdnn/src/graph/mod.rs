@@ -15,9 +15,7 @@ pub use ops::{
 };
 pub use tensor::{Scalar, Tensor, TensorId};
 
-use crate::descriptor::Descriptor;
-use crate::handle::Handle;
-use crate::operation_graph::OperationGraph;
+use crate::safe::{Descriptor, Handle, OperationGraph};
 use crate::sys::{AttributeName, DataType, DescriptorType};
 use crate::{Error, Result};
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::tensor::{Tensor, TensorId, axis_order, packed_in};
-use crate::descriptor::Descriptor;
+use crate::safe::Descriptor;
 use crate::sys::{AttributeName, AttributeType, Backend, DataType, DescriptorType};
 use crate::{Error, Result};
 

@@ -1,4 +1,5 @@
-//! The lowest layer: hipDNN's C interface as constants, handles and one trait of 38 functions.
+//! The lowest layer: hipDNN's C interface as constants, handles and one trait of 38 functions, and the code that loads
+//! a library.
 //!
 //! Everything is an integer or a pointer, and unknown numbers are accepted. [`Backend`] is the interface to a library;
 //! [`Loaded`](crate::Loaded) finds one at run time, and crate `hipdnn-linked` provides the one that the linker finds.
@@ -8,7 +9,10 @@ use std::ffi::{c_char, c_int, c_void};
 mod attribute;
 mod code;
 mod entry_points;
+pub(crate) mod loaded;
 mod numbers;
+pub(crate) mod search;
+pub(crate) mod version;
 
 pub use attribute::AttributeName;
 pub use code::{

@@ -1,7 +1,7 @@
 //! Products and kernels without a GPU: AMD's rows on our host driver, with stand-ins in place of hipBLASLt and hiprtc.
 //!
-//! They show that descriptors, searches, compilations and launches reach the libraries as these declare them, and that
-//! their answers come back unchanged. They do not show how AMD's own libraries compute, or anything about a GPU.
+//! They show that descriptors, searches, compilations and launches reach the libraries as the libraries declare them,
+//! and that the results come back unchanged. They say nothing about the results of AMD's own libraries, or about a GPU.
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::{c_long, c_void};
@@ -85,7 +85,8 @@ fn nowhere() -> MatmulAddresses {
     MatmulAddresses { a: null, b: null, c: null, d: to, bias: null, workspace: to, workspace_bytes: 0 }
 }
 
-/// The stand-in offers four: a plain one, one that cannot be used, one with a workspace of 1 MiB, one with too much.
+/// The stand-in offers four: a plain one, an unusable one, one with a workspace of 1 MiB, and one whose workspace is
+/// too large.
 fn unusable_algorithms_are_left_out(device: &Device) -> Outcome {
     let blas = device.blas_lt()?;
     let offered = |workspace_bytes, want| {
@@ -256,11 +257,11 @@ fn kernels_compile_load_and_run(device: &Device) -> Outcome {
             function.launch([4, 1, 1], [256, 1, 1], 0, stream.raw(), arguments)?;
             function.launch_early([4, 1, 1], [256, 1, 1], 60 * 1024, stream.raw(), arguments)?;
         }
-        // What the host driver answers for every kernel.
+        // What the host driver reports for every kernel.
         assert_eq!((function.max_threads()?, function.registers()?), (1024, 32));
         assert_eq!((function.scratch_bytes()?, function.static_lds_bytes()?), (0, 0));
         assert_eq!((function.max_active_blocks(256, 0)?, function.max_active_blocks(128, 32 << 10)?), (4, 2));
-        // SAFETY: no device takes such a block, so nothing runs.
+        // SAFETY: every device rejects such a block, so nothing runs.
         let error = unsafe { function.launch([1, 1, 1], [2048, 1, 1], 0, stream.raw(), arguments) }.unwrap_err();
         assert_eq!(error.code(), Some(9), "{error}");
         Ok(())

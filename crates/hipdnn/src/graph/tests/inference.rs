@@ -113,7 +113,7 @@ fn gradients_of_attention_have_the_shapes_of_their_inputs() {
 }
 
 #[test]
-fn blocks_have_one_scale_each_and_may_lie_together() {
+fn blocks_have_one_scale_each_and_may_be_innermost() {
     let types = [DataType::FP8_E4M3, DataType::FP8_E8M0];
     let mut graph = graph();
     let x = graph.tensor(Tensor::new(&[4, 64, 3]));
@@ -125,7 +125,7 @@ fn blocks_have_one_scale_each_and_may_lie_together() {
 }
 
 #[test]
-fn experts_give_as_many_rows_as_there_are_tokens() {
+fn experts_give_one_row_for_each_token() {
     let mut graph = graph();
     let [token, weight] = [&[1, 10, 8], &[3, 8, 5]].map(|dims| graph.tensor(Tensor::new(dims)));
     let offsets = graph.tensor(Tensor::new(&[3, 1, 1]).typed(DataType::INT32));

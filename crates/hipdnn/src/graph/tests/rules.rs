@@ -311,7 +311,7 @@ fn blocks_experts_and_custom_operations() {
 }
 
 #[test]
-fn tensors_of_other_graphs_and_of_none() {
+fn tensors_of_other_graphs_and_of_no_graph() {
     let mut other = graph();
     let foreign = (0..5).map(|_| add(&mut other, "foreign", &[2])).last().unwrap();
     let found = refusal(|graph| {

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::descriptor::Descriptor;
-use crate::handle::{Handle, RawHandle, check, last_error, require, require_same};
-use crate::knob::{KnobInfo, KnobValue};
-use crate::plan::Plan;
+use super::handle::{RawHandle, require_same};
+use super::{Descriptor, Handle, KnobInfo, KnobValue, Plan};
+use crate::result::{self, last_error};
 use crate::sys::{AttributeName as A, AttributeType, BehaviorNote, DescriptorType, HeurMode, RankingOutcome, Status};
 use crate::{Error, Result};
 
@@ -226,13 +225,8 @@ impl OperationGraph {
     pub fn remember_ranking(&self, handle: &Handle, engines: &[i64]) -> Result<RankingOutcome> {
         let backend = self.descriptor.backend();
         require_same(backend, handle.backend())?;
-        require(&**backend, "hipdnnBackendWriteEngineRankingResults_ext")?;
-        let mut outcome = RankingOutcome::DECLINED_DISABLED;
-        let (ids, count, graph) = (engines.as_ptr(), engines.len(), self.descriptor.raw());
-        // SAFETY: handle and graph are alive; there are as many ids as given.
-        let status = unsafe { backend.write_engine_ranking(handle.raw(), graph, ids, count, &mut outcome) };
-        check(&**backend, || "setting a ranking of engines".into(), status)?;
-        Ok(outcome)
+        // SAFETY: handle and graph are alive, and of the same backend.
+        unsafe { result::plan::write_ranking(&**backend, handle.raw(), self.descriptor.raw(), engines) }
     }
 
     fn some_candidates(&self) -> Result<Vec<Candidate>> {
@@ -308,7 +302,7 @@ impl Candidate {
     /// # Errors
     /// The backend cannot report them.
     pub fn notes(&self) -> Result<Vec<BehaviorNote>> {
-        let numbers: Vec<i32> = self.engine()?.list(A::ENGINE_BEHAVIOR_NOTE, AttributeType::BEHAVIOR_NOTE)?;
+        let numbers = self.engine()?.modes(A::ENGINE_BEHAVIOR_NOTE, AttributeType::BEHAVIOR_NOTE)?;
         Ok(numbers.into_iter().map(BehaviorNote).collect())
     }
 

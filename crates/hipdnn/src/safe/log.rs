@@ -13,9 +13,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use super::deliveries::{Deliveries, Delivery};
 use crate::Result;
-pub use crate::deliveries::{Deliveries, Delivery};
-use crate::handle::{check, require};
+use crate::result::log as result;
 use crate::sys::{Backend, LogCallbackMode, Severity};
 
 type Callback = dyn Fn(Severity, &str) + Send + Sync;
@@ -63,7 +63,6 @@ pub fn to_callback(
     mode: LogCallbackMode,
     callback: impl Fn(Severity, &str) + Send + Sync + 'static,
 ) -> Result<Registration> {
-    require(&**backend, "hipdnnSetUserLogCallback_ext")?;
     let number = {
         let mut callbacks = callbacks();
         callbacks.last += 1;
@@ -74,9 +73,7 @@ pub fn to_callback(
     // Dropping it on failure removes the callback.
     let registration = Registration { backend: backend.clone(), number, mode };
     // SAFETY: `deliver` may be called at any time with any number.
-    let status =
-        unsafe { backend.set_user_log_callback(Some(deliver), least, mode, ptr::without_provenance_mut(number)) };
-    check(&**backend, || "registering a log callback".into(), status)?;
+    unsafe { result::set_callback(&**backend, deliver, least, mode, ptr::without_provenance_mut(number))? };
     Ok(registration)
 }
 
@@ -98,12 +95,7 @@ pub fn to_tracing(backend: &Arc<dyn Backend>, least: Severity) -> Result<Registr
 /// # Errors
 /// The backend cannot report it.
 pub fn level(backend: &dyn Backend) -> Result<Severity> {
-    require(backend, "hipdnnBackendGetGlobalLogLevel_ext")?;
-    let mut level = Severity::OFF;
-    // SAFETY: a valid out-pointer.
-    let status = unsafe { backend.global_log_level(&mut level) };
-    check(backend, || "reading the log level".into(), status)?;
-    Ok(level)
+    result::level(backend)
 }
 
 /// Sets the lowest severity that the backend logs.
@@ -111,18 +103,14 @@ pub fn level(backend: &dyn Backend) -> Result<Severity> {
 /// # Errors
 /// The backend does not know the severity.
 pub fn set_level(backend: &dyn Backend, level: Severity) -> Result<()> {
-    require(backend, "hipdnnBackendSetGlobalLogLevel_ext")?;
-    // SAFETY: the function only takes a number.
-    let status = unsafe { backend.set_global_log_level(level) };
-    check(backend, || format!("setting the log level to {level:?}"), status)
+    result::set_level(backend, level)
 }
 
 /// Writes a line to the backend's log; a backend without this function drops it. Text after a NUL is cut off.
 pub fn write(backend: &dyn Backend, severity: Severity, message: &str) {
     let text = message.split('\0').next().unwrap_or_default();
     if let Ok(text) = CString::new(text) {
-        // SAFETY: the text lives for the call.
-        unsafe { backend.log(severity, text.as_ptr()) };
+        result::write(backend, severity, &text);
     }
 }
 
@@ -155,7 +143,7 @@ impl Drop for Registration {
         let user = ptr::without_provenance_mut(self.number);
         // SAFETY: identifies the registration. If the backend rejects it, that is harmless: the number is no longer
         // registered.
-        let _ = unsafe { self.backend.set_user_log_callback(Some(deliver), Severity::OFF, self.mode, user) };
+        let _ = unsafe { result::set_callback(&*self.backend, deliver, Severity::OFF, self.mode, user) };
         DELIVERIES.wait();
         // Without the lock: the callback may itself own another registration.
         drop(gone);

@@ -1,17 +1,10 @@
-//! Where the library comes from: [`Loaded`] at run time. Crate `hipdnn-linked` provides the one that the linker finds.
-
-mod loaded;
-mod search;
+//! Which libraries this crate supports.
 
 use std::ffi::CStr;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
 
-pub use loaded::Loaded;
-pub use search::Search;
-
+use super::Backend;
 use crate::LoadError;
-use crate::sys::Backend;
 
 /// The major versions of hipDNN whose constants this crate knows.
 pub const KNOWN_MAJORS: &[u32] = &[0];
@@ -31,17 +24,6 @@ const REQUIRED: &[&str] = &[
     "hipdnnBackendGetSerializedBinaryGraph_ext",
     "hipdnnVersionString_ext",
 ];
-
-/// The process's backend library: the one that [`Search::default`] finds. The first call searches for it; a failure is
-/// cached too.
-///
-/// # Errors
-/// There is none, or one that this crate does not support.
-pub fn backend() -> Result<Arc<dyn Backend>, LoadError> {
-    static BACKEND: OnceLock<Result<Arc<dyn Backend>, LoadError>> = OnceLock::new();
-    let open = || Loaded::open(&Search::default()).map(|loaded| Arc::new(loaded) as Arc<dyn Backend>);
-    BACKEND.get_or_init(open).clone()
-}
 
 /// Returns the version string of a library that this crate supports; `place` is its name in errors. For implementations
 /// of [`Backend`].

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::Descriptor;
 use crate::Result;
-use crate::descriptor::Descriptor;
 use crate::sys::{AttributeName as A, Backend, DescriptorType};
 
 /// The value of a knob.

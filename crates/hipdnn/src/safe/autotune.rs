@@ -3,9 +3,8 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use super::{Choice, OperationGraph, Plan, Refusal};
 use crate::Result;
-use crate::operation_graph::{Choice, OperationGraph, Refusal};
-use crate::plan::Plan;
 
 /// How to time engines.
 #[derive(Clone, Debug, PartialEq, Eq)]

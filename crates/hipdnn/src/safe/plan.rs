@@ -5,8 +5,9 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use crate::descriptor::Descriptor;
-use crate::handle::{Handle, RawHandle, check};
+use super::handle::RawHandle;
+use super::{Descriptor, Handle};
+use crate::result;
 use crate::sys::{AttributeName as A, DescriptorType};
 use crate::{Error, Result};
 
@@ -81,16 +82,15 @@ impl Plan {
         tensors: impl IntoIterator<Item = (i64, *mut c_void)>,
         workspace: *mut c_void,
     ) -> Result<()> {
-        let backend = self.descriptor.backend();
         let workspace = if self.workspace == 0 { ptr::null_mut() } else { workspace };
         let Ok(mut arguments) = self.arguments.try_borrow_mut() else {
             return Err(Error::invalid("a plan", "its tensors are unknown"));
         };
         arguments.replace(tensors, workspace);
         let pack = arguments.pack(&self.descriptor)?;
+        let (backend, plan) = (&**self.descriptor.backend(), self.descriptor.raw());
         // SAFETY: handle, plan and pack are alive and finalized; the caller vouches for the addresses.
-        let status = unsafe { backend.execute(handle.raw(), self.descriptor.raw(), pack.raw()) };
-        check(&**backend, || "executing a plan".into(), status)
+        unsafe { result::plan::execute(backend, handle.raw(), plan, pack.raw()) }
     }
 }
 

@@ -2,16 +2,28 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use hip::sys::{Library, file_at};
 
-use super::search::SearchContext;
-use super::{Search, checked_version};
-use crate::sys::{
+use super::search::{Search, SearchContext};
+use super::version::checked_version;
+use super::{
     AttributeName, AttributeType, Backend, Descriptor, DescriptorType, Handle, LogCallbackMode, PluginLoadingMode,
     PluginUnloadingMode, RankingOutcome, Severity, Status, Table, UserLogCallback,
 };
 use crate::{Attempt, LoadError};
+
+/// The process's backend library: the one that [`Search::default`] finds. The first call searches for it; a failure is
+/// cached too.
+///
+/// # Errors
+/// There is none, or one that this crate does not support.
+pub fn backend() -> Result<Arc<dyn Backend>, LoadError> {
+    static BACKEND: OnceLock<Result<Arc<dyn Backend>, LoadError>> = OnceLock::new();
+    let open = || Loaded::open(&Search::default()).map(|loaded| Arc::new(loaded) as Arc<dyn Backend>);
+    BACKEND.get_or_init(open).clone()
+}
 
 /// A backend library that was found and loaded at run time. It is never closed: its plugins start threads.
 pub struct Loaded {
