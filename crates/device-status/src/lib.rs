@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_device_costs_the_session() {
+    fn only_device_failures_cost_the_session() {
         for (kind, want) in [
             (ErrorKind::Argument, ErrorCode::InvalidArgument),
             (ErrorKind::Unsupported, ErrorCode::NotImplemented),

@@ -17,7 +17,7 @@ fn age(file: &Path, age: Duration) {
 }
 
 #[test]
-fn replaced_files_are_whole_and_leave_nothing_beside() {
+fn replaced_files_are_complete_and_leave_no_temporary_files() {
     let scratch = scratch();
     let folder = Folder::create(&scratch.path().join("a/b")).unwrap();
     for text in ["one", "two"] {
@@ -71,7 +71,7 @@ fn unfinished_files_of_killed_processes_are_removed_after_a_day() {
 }
 
 #[test]
-fn clearing_removes_kept_files_and_nothing_else() {
+fn clearing_removes_only_cached_files() {
     let scratch = scratch();
     assert_eq!(clear(&scratch.path().join("missing")).unwrap(), Cleared::default());
     let put = |folder: &str, name: &str| {

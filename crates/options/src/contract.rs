@@ -5,13 +5,14 @@ pub const DEVICE_ID_KEY: &str = "hip_device_id";
 
 /// Model types whose decoder generates text from text alone: `model.type` in GenAI's configuration, and values of the
 /// option `model_arch`.
-pub const TEXT_MODELS: [&str; 26] = [
+pub const TEXT_MODELS: [&str; 31] = [
     "chatglm",
     "decoder",
     "ernie4_5",
     "gemma",
     "gemma2",
     "gemma3_text",
+    "gemma3_vl_text",
     "gemma4_text",
     "gptoss",
     "granite",
@@ -19,8 +20,10 @@ pub const TEXT_MODELS: [&str; 26] = [
     "hunyuandensev1",
     "internlm2",
     "lfm2",
+    "lfm2_moe",
     "llama",
     "mistral",
+    "mistral3_text",
     "nemotron",
     "olmo",
     "phi",
@@ -28,8 +31,10 @@ pub const TEXT_MODELS: [&str; 26] = [
     "phi3small",
     "phimoe",
     "qwen2",
+    "qwen2_5_vl_text",
     "qwen3",
     "qwen3_5_moe_text",
     "qwen3_5_text",
+    "qwen3_vl_text",
     "smollm3",
 ];

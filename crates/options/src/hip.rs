@@ -30,8 +30,9 @@ hip_options! {
     TF32: "tf32", Kind::Switch, Anyone, "`0`", "`1` lets a GPU round the operands of single-precision matrix products to TF32";
     TUNE: "tune", Kind::Choice(&["auto", "on", "again", "off"]), Anyone, "`auto`", "on a GPU: `auto` uses existing measurements, `on` measures steps without one, `again` measures all steps, `off` ignores measurements ([engine.md](engine.md#tuning))";
     LAST_LOGITS: "last_logits", Kind::Choice(&["on", "alone", "off"]), Anyone, "`off`", "`on`: the application reads only the logits of each sequence's last token, so the other rows are not computed and are zero. `alone` leaves those rows out of the output ([engine.md](engine.md#decoders))";
+    STATIC_PAD_SEQ: "static_pad_seq", Kind::Switch, Anyone, "that of `ep.migraphx.static_pad_seq`, which ONNX Runtime GenAI sets", "`1`: the application pads attention masks to a fixed width, so the length of a sequence is taken from the mask's values ([engine.md](engine.md#decoders))";
     DISABLE_PASSES: "disable_passes", Kind::List, Anyone, "", "passes and stages to skip, by name ([engine.md](engine.md))";
-    MODEL_ARCH: "model_arch", Kind::Hint, Anyone, "", "accepted for compatibility: routing reads the provider's option of this name";
+    MODEL_ARCH: "model_arch", Kind::Hint, Anyone, "", "the type of the model, such as llama, for messages; routing reads the provider's option of this name";
     DEVICE_ID: "device_id", Kind::Number, Anyone, "", "HIP ordinal of the device; must match the device that ONNX Runtime selected";
     CACHE_DIR: "cache_dir", Kind::Path, Trusted, "`AMDGPU_EP_CACHE_DIR`, then the user's cache folder", "folder for compiled kernels and measurements; same as the provider's `cache_dir`";
     DUMP_DIR: "dump_dir", Kind::Path, Trusted, "", "folder for text files, one for each stage of each partition";

@@ -78,7 +78,7 @@ fn an_unknown_profile_error_lists_the_values() {
 }
 
 #[test]
-fn switches_take_twelve_words_in_any_case_and_nothing_else() {
+fn switches_accept_twelve_words_in_any_case() {
     for (word, on) in ["0", "false", "off", "no", "disable", "disabled"]
         .map(|word| (word, false))
         .into_iter()
@@ -101,7 +101,7 @@ fn switches_take_twelve_words_in_any_case_and_nothing_else() {
 }
 
 #[test]
-fn a_switch_that_cannot_be_read_says_what_can() {
+fn an_invalid_switch_lists_the_accepted_words() {
     let Err(error) = parse_switch("maybe") else { panic!("accepted") };
     assert!(error.to_string().starts_with("invalid switch \"maybe\": expected 1, true"), "{error}");
 }
@@ -121,7 +121,7 @@ fn device_id_is_a_plain_decimal_number_in_range() {
 }
 
 #[test]
-fn cache_dir_is_taken_verbatim_blanks_included() {
+fn cache_dir_is_kept_verbatim_including_spaces() {
     for text in ["/var/cache/amdgpu", r"C:\Users\Some Body\App Data", "  leading and trailing  ", "\"quoted\"", "ü/ß"]
     {
         assert_eq!(accepted(&[("ep.amdgpu.cache_dir", text)]).cache_dir, Some(PathBuf::from(text)));
@@ -154,7 +154,7 @@ fn hints_are_normalised() {
 }
 
 #[test]
-fn the_entries_genai_sends_are_accepted_and_kept_apart() {
+fn the_entries_genai_sends_are_accepted_and_kept_separate() {
     let options = accepted(&[
         ("ep.migraphx.static_pad_seq", "1"),
         ("ep.migraphx.static_pad_seq_len", "256"),
@@ -175,7 +175,7 @@ fn the_entries_genai_sends_are_accepted_and_kept_apart() {
 }
 
 #[test]
-fn foreign_entries_are_passed_over() {
+fn entries_of_other_providers_are_skipped() {
     let entries = [
         ("ep.context_enable", "1"),
         ("ep.context_file_path", "x.onnx"),
@@ -297,7 +297,7 @@ fn every_problem_is_reported_at_once() {
 }
 
 #[test]
-fn lenient_mode_forgives_unknown_names_but_not_malformed_values() {
+fn lenient_mode_accepts_unknown_names_but_not_malformed_values() {
     let lenient = ("ep.amdgpu.strict_options", "0");
     let (options, warnings) = parse(&[lenient, ("ep.amdgpu.profil", "hip"), ("ep.amdgpu.profile", "eager")]).unwrap();
     assert_eq!(options.profile, Profile::Eager);

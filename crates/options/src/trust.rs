@@ -48,6 +48,6 @@ pub const TRUST_VARIABLE: &str = "AMDGPU_EP_TRUST_OPTIONS";
 /// The exported function of the provider's library with the same effect: `void amdgpu_ep_trust_options(int trusted)`.
 pub const TRUST_FUNCTION: &str = "amdgpu_ep_trust_options";
 
-/// The exported function of the provider's library that names the backend of the session that the calling thread made last:
-/// `const char* amdgpu_ep_last_backend(void)`; the text is empty where no backend took the session.
+/// The exported function of the provider's library that names the backend of the session that the calling thread made
+/// last: `const char* amdgpu_ep_last_backend(void)`; the text is empty where no backend took the session.
 pub const BACKEND_FUNCTION: &str = "amdgpu_ep_last_backend";

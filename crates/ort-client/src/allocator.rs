@@ -42,8 +42,8 @@ impl Allocator {
             DeviceMemory::Device => sys::ORT_MEMORY_DEFAULT,
             DeviceMemory::HostAccessible => sys::ORT_MEMORY_HOST_ACCESSIBLE,
         };
-        // SAFETY: the device is alive; the info belongs to it, and the allocator to the environment until its library is
-        // unregistered.
+        // SAFETY: the device is alive; the info belongs to it, and the allocator to the environment until its library
+        // is unregistered.
         unsafe {
             let info = api.EpDevice_MemoryInfo(device.as_ptr(), kind);
             if info.is_null() {

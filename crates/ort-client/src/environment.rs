@@ -7,7 +7,7 @@ use ort_ep_sys::{self as sys, Api, OrtEnv, OrtValue};
 
 use crate::error::check;
 use crate::text::c_string;
-use crate::{Error, Result, Runtime, Value};
+use crate::{Error, Result, Runtime, Tensor, Value};
 
 /// Which messages ONNX Runtime prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +86,28 @@ impl Environment {
         let sources: Vec<_> = sources.iter().map(|value| value.as_ptr()).collect();
         let mut destinations: Vec<_> = destinations.iter().map(|value| value.as_ptr()).collect();
         // SAFETY: the values are borrowed for the call, the destinations mutably.
+        unsafe { self.copy_raw(&sources, &mut destinations) }
+    }
+
+    /// Like [`copy`](Self::copy), between views of memory. The pairs are copied in any order.
+    ///
+    /// # Errors
+    /// When the tensors of a pair have different sizes or overlap, or a copy fails.
+    pub fn copy_tensors(&self, pairs: &[(Tensor, Tensor)]) -> Result<()> {
+        for (from, to) in pairs {
+            if !from.can_be_copied_to(to) {
+                return Err(Error::Copy { from: from.bytes(), to: to.bytes() });
+            }
+        }
+        // ONNX Runtime copies to and from devices only.
+        let others: Vec<_> = pairs.iter().filter(|(from, to)| !from.copied_on_host(to)).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let sources: Vec<_> = others.iter().map(|(from, _)| from.as_ptr()).collect();
+        let mut destinations: Vec<_> = others.iter().map(|(_, to)| to.as_ptr()).collect();
+        // SAFETY: the values are borrowed for the call. No code in this process can access the elements of tensors that
+        // share a block (`Tensor` gives no access to them).
         unsafe { self.copy_raw(&sources, &mut destinations) }
     }
 

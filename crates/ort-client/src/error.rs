@@ -77,6 +77,14 @@ pub enum Error {
         /// How many there were.
         found: usize,
     },
+    /// A tensor cannot be copied to another one.
+    #[error("cannot copy {from} bytes to {to} bytes: the sizes differ, or the tensors overlap")]
+    Copy {
+        /// The size of the source.
+        from: usize,
+        /// The size of the destination.
+        to: usize,
+    },
     /// A library cannot be unregistered yet.
     #[error("{0} is still in use by a device or a session")]
     InUse(String),
@@ -107,6 +115,10 @@ pub struct Code(i32);
 impl Code {
     /// The request is wrong.
     pub const INVALID_ARGUMENT: Code = Code(sys::ORT_INVALID_ARGUMENT);
+    /// A file does not exist.
+    pub const NO_SUCH_FILE: Code = Code(sys::ORT_NO_SUCHFILE);
+    /// A file is not a model.
+    pub const INVALID_PROTOBUF: Code = Code(sys::ORT_INVALID_PROTOBUF);
     /// The provider failed.
     pub const EP_FAIL: Code = Code(sys::ORT_EP_FAIL);
 }

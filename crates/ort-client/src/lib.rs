@@ -8,7 +8,7 @@
 //! | a plugin library, its devices and their memory | [`Registration`], [`Device`], [`Allocator`] |
 //! | a model with its settings, and the types of its inputs and outputs | [`SessionOptions`], [`Session`], [`Port`] |
 //! | inputs and outputs of a run | [`Value`] |
-//! | repeated runs that allocate nothing: memory where the session wants it, tensors over it | [`Place`], [`Memory`], [`Tensor`], [`HostTensor`], [`Call`], [`RunOptions`] |
+//! | repeated runs that allocate nothing: memory where the session wants it, tensors over it | [`MemoryLocation`], [`Memory`], [`Tensor`], [`HostTensor`], [`Call`], [`RunOptions`] |
 //!
 //! Every object holds what it needs, so objects may be dropped in any order. Errors of ONNX Runtime keep its code and
 //! its message ([`Error`]).
@@ -55,7 +55,7 @@ pub use assignment::{Assigned, AssignedNode};
 pub use element::{Element, Number};
 pub use environment::{Environment, LogLevel};
 pub use error::{Code, Error, LoadError, Result};
-pub use memory::{Memory, Place};
+pub use memory::{Memory, MemoryLocation};
 pub use options::{Optimization, SessionOptions};
 pub use ort_ep_sys::{MAX_API_VERSION, MIN_API_VERSION, NegotiationError};
 pub use plugin::{Device, Hardware, HardwareKind, Registration};

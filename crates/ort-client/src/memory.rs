@@ -16,7 +16,7 @@ const ALIGNMENT: usize = 64;
 
 /// Where memory is: on the host, or on a device of a session.
 #[derive(Debug)]
-pub struct Place {
+pub struct MemoryLocation {
     runtime: Runtime,
     info: NonNull<OrtMemoryInfo>,
     /// `None` means host memory.
@@ -31,28 +31,28 @@ struct OnDevice {
 }
 
 // SAFETY: an ONNX Runtime allocator may be called from any thread, and a memory info is never changed.
-unsafe impl Send for Place {}
+unsafe impl Send for MemoryLocation {}
 // SAFETY: as above; allocators of sessions lock internally.
-unsafe impl Sync for Place {}
+unsafe impl Sync for MemoryLocation {}
 
-impl Place {
+impl MemoryLocation {
     /// Host memory.
     ///
     /// # Errors
     /// When ONNX Runtime fails.
-    pub fn host(runtime: &Runtime) -> Result<Arc<Place>> {
+    pub fn host(runtime: &Runtime) -> Result<Arc<MemoryLocation>> {
         let (api, mut info) = (&runtime.api, ptr::null_mut());
         // SAFETY: `info` is written if the call succeeds, and is then ours to release.
         check(api, unsafe { api.CreateCpuMemoryInfo(sys::ORT_ALLOCATOR_DEVICE, sys::ORT_MEM_DEFAULT, &mut info) })?;
         let info = NonNull::new(info).ok_or(Error::Nothing("memory info"))?;
-        Ok(Arc::new(Place { runtime: runtime.clone(), info, device: None }))
+        Ok(Arc::new(MemoryLocation { runtime: runtime.clone(), info, device: None }))
     }
 
     /// Where a session wants the input with this index: device memory, or `None` for host memory.
     ///
     /// # Errors
     /// When ONNX Runtime fails.
-    pub fn of_input(session: &Session, index: usize) -> Result<Option<Arc<Place>>> {
+    pub fn of_input(session: &Session, index: usize) -> Result<Option<Arc<MemoryLocation>>> {
         let (api, mut infos) = (session.api(), vec![ptr::null(); session.inputs().len()]);
         // SAFETY: the array has space for every input; the infos belong to the session.
         check(api, unsafe { api.SessionGetMemoryInfoForInputs(session.as_ptr(), infos.as_mut_ptr(), infos.len()) })?;
@@ -68,7 +68,7 @@ impl Place {
         let allocator = NonNull::new(allocator).ok_or(Error::Nothing("allocator"))?;
         let device = OnDevice { allocator, session: session.clone() };
         let runtime = session.environment().runtime().clone();
-        Ok(Some(Arc::new(Place { runtime, info, device: Some(device) })))
+        Ok(Some(Arc::new(MemoryLocation { runtime, info, device: Some(device) })))
     }
 
     /// The statistics of the device's allocator, if it keeps any.
@@ -90,7 +90,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for MemoryLocation {
     fn drop(&mut self) {
         // SAFETY: both were created for this place. Blocks of memory hold the place, so none is left.
         unsafe {
@@ -107,7 +107,7 @@ impl Drop for Place {
 pub struct Memory {
     data: NonNull<c_void>,
     bytes: usize,
-    place: Arc<Place>,
+    place: Arc<MemoryLocation>,
 }
 
 // SAFETY: the block is owned; its bytes are only accessed by ONNX Runtime, through tensors that hold the block, and by
@@ -121,7 +121,7 @@ impl Memory {
     ///
     /// # Errors
     /// When the allocation fails.
-    pub fn zeroed(place: &Arc<Place>, bytes: usize) -> Result<Memory> {
+    pub fn zeroed(place: &Arc<MemoryLocation>, bytes: usize) -> Result<Memory> {
         let refused = |reason: String| Error::OutOfMemory { bytes, reason };
         let Some(device) = &place.device else {
             let layout = layout(bytes).ok_or_else(|| refused("the size overflows".to_owned()))?;
@@ -147,7 +147,7 @@ impl Memory {
         self.data.as_ptr()
     }
 
-    pub(crate) fn place(&self) -> &Arc<Place> {
+    pub(crate) fn place(&self) -> &Arc<MemoryLocation> {
         &self.place
     }
 
@@ -156,7 +156,7 @@ impl Memory {
         if self.bytes == 0 {
             return Ok(self);
         }
-        let zeros = Arc::new(Memory::zeroed(&Place::host(&self.place.runtime)?, self.bytes)?);
+        let zeros = Arc::new(Memory::zeroed(&MemoryLocation::host(&self.place.runtime)?, self.bytes)?);
         let this = Arc::new(self);
         let shape = [this.bytes as i64];
         let source = Tensor::new(&zeros, Element::U8, &shape)?;

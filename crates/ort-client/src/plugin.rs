@@ -75,7 +75,7 @@ impl Registration {
         &self.0.environment
     }
 
-    /// Unregisters the library now, which tells whether that worked.
+    /// Unregisters the library now, and reports whether that worked.
     ///
     /// # Errors
     /// When it is still in use, or ONNX Runtime or the library fails.

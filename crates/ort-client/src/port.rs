@@ -27,7 +27,8 @@ pub enum Kind {
     Tensor(Element, Vec<Dim>),
     /// A tensor of strings.
     Strings(Vec<Dim>),
-    /// A tensor of elements that are smaller than a byte, or unknown here: ONNX's number of their type.
+    /// A tensor whose elements are smaller than a byte, or of a type that this crate does not know: ONNX's number of
+    /// the type.
     OtherTensor(i32, Vec<Dim>),
     /// Any other type, as a description.
     Other(&'static str),

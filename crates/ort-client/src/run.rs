@@ -218,8 +218,8 @@ impl MadeTensor {
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.made {
-            // SAFETY: these are the elements of the value in host memory, whose type and shape give this size. The value
-            // lives in `self`, which is borrowed mutably.
+            // SAFETY: these are the elements of the value in host memory, whose type and shape give this size. The
+            // value lives in `self`, which is borrowed mutably.
             Some(made) if made.bytes > 0 => unsafe { std::slice::from_raw_parts_mut(made.data, made.bytes) },
             _ => &mut [],
         }

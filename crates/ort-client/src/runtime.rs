@@ -42,7 +42,7 @@ impl Library {
         Ok(Library { file: dylib::file_at(entry as *const () as usize), version, api })
     }
 
-    /// The file that the loader chose, where the system tells.
+    /// The file that the loader chose, on systems that report it.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }

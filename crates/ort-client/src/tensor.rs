@@ -1,19 +1,22 @@
 //! Tensors over memory that the caller owns.
 
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use ort_ep_sys::OrtValue;
 
 use crate::error::check;
-use crate::{Element, Error, Memory, Place, Result};
+use crate::{Element, Error, Memory, MemoryLocation, Result};
 
-/// A tensor over the beginning of a block of memory, which it keeps alive. Several tensors may share a block, so their
-/// elements cannot be accessed; runs that write to the same block at the same time leave unspecified numbers in it.
+/// A tensor over a part of a block of memory, which it keeps alive. Several tensors may share a block, so their elements
+/// cannot be accessed; runs that write to the same block at the same time leave unspecified numbers in it.
 #[derive(Debug)]
 pub struct Tensor {
     value: NonNull<OrtValue>,
     memory: Arc<Memory>,
+    /// Where in the block it is.
+    range: Range<usize>,
 }
 
 // SAFETY: the value is owned and only describes memory, which may also move between threads.
@@ -22,21 +25,30 @@ unsafe impl Send for Tensor {}
 unsafe impl Sync for Tensor {}
 
 impl Tensor {
-    /// A view of a block.
+    /// A view of the beginning of a block.
     ///
     /// # Errors
     /// When the block is too small.
     pub fn new(memory: &Arc<Memory>, element: Element, shape: &[i64]) -> Result<Tensor> {
+        Tensor::at(memory, 0, element, shape)
+    }
+
+    /// A view of a block that starts at the byte `start`.
+    ///
+    /// # Errors
+    /// When the block is too small.
+    pub fn at(memory: &Arc<Memory>, start: usize, element: Element, shape: &[i64]) -> Result<Tensor> {
         let (api, place) = (memory.place().api(), memory.place());
-        let bytes = element.bytes_of(shape).filter(|&bytes| bytes <= memory.bytes());
-        let bytes = bytes.ok_or_else(|| Error::LargerThanMemory { shape: shape.to_vec(), bytes: memory.bytes() })?;
+        let end = element.bytes_of(shape).and_then(|bytes| start.checked_add(bytes));
+        let end = end.filter(|&end| end <= memory.bytes());
+        let end = end.ok_or_else(|| Error::LargerThanMemory { shape: shape.to_vec(), bytes: memory.bytes() })?;
         let mut value = ptr::null_mut();
-        // SAFETY: the block has at least `bytes` bytes and outlives the value, which holds it; the place's info is alive.
+        // SAFETY: the block has at least `end` bytes and outlives the value, which holds it; the place's info is alive.
         check(api, unsafe {
             api.CreateTensorWithDataAsOrtValue(
                 place.info(),
-                memory.data(),
-                bytes,
+                memory.data().byte_add(start),
+                end - start,
                 shape.as_ptr(),
                 shape.len(),
                 element.onnx(),
@@ -44,7 +56,34 @@ impl Tensor {
             )
         })?;
         let value = NonNull::new(value).ok_or(Error::Nothing("tensor"))?;
-        Ok(Tensor { value, memory: Arc::clone(memory) })
+        Ok(Tensor { value, memory: Arc::clone(memory), range: start..end })
+    }
+
+    /// Whether its bytes can be copied to another tensor: there are as many, and none in common.
+    pub(crate) fn can_be_copied_to(&self, to: &Tensor) -> bool {
+        let is_apart = self.range.end <= to.range.start || to.range.end <= self.range.start;
+        self.bytes() == to.bytes() && (is_apart || !Arc::ptr_eq(&self.memory, &to.memory))
+    }
+
+    /// Copies its bytes to another tensor if both are in host memory, and returns whether they are. The caller has
+    /// checked that they can be copied.
+    pub(crate) fn copied_on_host(&self, to: &Tensor) -> bool {
+        if !self.memory.place().is_host() || !to.memory.place().is_host() {
+            return false;
+        }
+        // SAFETY: both ranges are inside live blocks of host memory, have the same length and do not overlap. Blocks of
+        // a `HostTensor` are not reachable here, because it does not give away its tensor. A run that writes to the
+        // blocks at the same time leaves unspecified numbers in them, as this type documents.
+        unsafe {
+            let from = self.memory.data().byte_add(self.range.start).cast::<u8>();
+            let to = to.memory.data().byte_add(to.range.start).cast::<u8>();
+            from.copy_to_nonoverlapping(to, self.range.len());
+        }
+        true
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.range.len()
     }
 
     pub(crate) fn as_ptr(&self) -> *const OrtValue {
@@ -72,7 +111,7 @@ impl HostTensor {
     ///
     /// # Errors
     /// When `place` is on a device, or the allocation fails.
-    pub fn new(place: &Arc<Place>, element: Element, shape: &[i64]) -> Result<HostTensor> {
+    pub fn new(place: &Arc<MemoryLocation>, element: Element, shape: &[i64]) -> Result<HostTensor> {
         if !place.is_host() {
             return Err(Error::OnDevice);
         }

@@ -60,7 +60,7 @@ impl Value {
         Ok(value)
     }
 
-    /// A tensor in a device's memory, with undefined elements: copy to it before it is an input.
+    /// A tensor in a device's memory, with undefined elements: copy data to it before you use it as an input.
     ///
     /// # Errors
     /// When the allocation fails.
@@ -113,7 +113,8 @@ impl Value {
         if bytes == 0 {
             return Ok(&[]);
         }
-        // SAFETY: a tensor in host memory holds its shape's elements, and nothing writes to it while `self` is borrowed.
+        // SAFETY: a tensor in host memory holds its shape's elements, and nothing writes to it while `self` is
+        // borrowed.
         Ok(unsafe { std::slice::from_raw_parts(data.cast_const(), bytes) })
     }
 
@@ -147,7 +148,7 @@ impl Value {
     /// The address and size of the elements in host memory.
     pub(crate) fn host_data(&self, element: Element, shape: &[i64]) -> Result<(*mut u8, usize)> {
         let bytes = element.bytes_of(shape).ok_or_else(|| Error::TooLarge { shape: shape.to_vec() })?;
-        // What is on a device may never have been written.
+        // Device memory may never have been written.
         if matches!(self.memory, Memory::Device { .. }) || !self.is_on_host()? {
             return Err(Error::OnDevice);
         }

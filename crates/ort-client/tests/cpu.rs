@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ort_client::{
     Call, Dim, Element, Environment, Error, HostTensor, Kind, Library, LoadError, LogLevel, MIN_API_VERSION,
-    MadeTensor, Memory, Optimization, Output, Place, Registration, RunOptions, Runtime, Session, SessionOptions,
-    Tensor, Value,
+    MadeTensor, Memory, MemoryLocation, Optimization, Output, Registration, RunOptions, Runtime, Session,
+    SessionOptions, Tensor, Value,
 };
 use testkit::onnx::{self, ElementType, Graph, Model, Node, ValueInfo};
 use testkit::place;
@@ -51,7 +51,7 @@ fn runs_a_model_on_the_cpu() {
 }
 
 #[test]
-fn a_session_tells_its_ports() {
+fn a_session_lists_its_inputs_and_outputs() {
     let Some(environment) = environment().unwrap() else { return };
     let session = session(&environment, &doubling()).unwrap();
     let [input] = session.inputs() else { panic!("{:?}", session.inputs()) };
@@ -103,7 +103,8 @@ fn errors_carry_the_text_of_the_runtime() {
 #[test]
 fn a_call_writes_into_given_memory() {
     let Some(environment) = environment().unwrap() else { return };
-    let (session, host) = (session(&environment, &doubling()).unwrap(), Place::host(environment.runtime()).unwrap());
+    let (session, host) =
+        (session(&environment, &doubling()).unwrap(), MemoryLocation::host(environment.runtime()).unwrap());
     let options = RunOptions::new(environment.runtime(), &[("a.key", "1")]).unwrap();
     let mut x = HostTensor::new(&host, Element::F32, &[1, 4]).unwrap();
     x.reshape(&[2, 1]).unwrap();
@@ -131,13 +132,44 @@ fn a_call_writes_into_given_memory() {
     assert!(call.run(&session, &options, [x.tensor()], &mut y, []).is_err());
     options.resume().unwrap();
     call.run(&session, &options, [x.tensor()], &mut y, []).unwrap();
-    assert!(Place::of_input(&session, 0).unwrap().is_none());
+    assert!(MemoryLocation::of_input(&session, 0).unwrap().is_none());
+}
+
+#[test]
+fn views_of_a_block_are_copied() {
+    let Some(environment) = environment().unwrap() else { return };
+    let value = |name| ValueInfo::tensor(name, ElementType::Float, [onnx::Dim::from("n")]);
+    let graph = Graph::new("copies").input(value("x")).output(value("y")).output(value("z"));
+    let graph = graph.node(Node::new("Neg", ["x"], ["y"])).node(Node::new("Add", ["x", "x"], ["z"]));
+    let session = session(&environment, &Model::new(graph).opset("", 17).to_bytes()).unwrap();
+    let host = MemoryLocation::host(environment.runtime()).unwrap();
+    let memory = Arc::new(Memory::zeroed(&host, 20).unwrap());
+    let view = |start: usize, count: i64| Tensor::at(&memory, start, Element::F32, &[count]).unwrap();
+    let options = RunOptions::new(environment.runtime(), &[] as &[(&str, &str)]).unwrap();
+    let run = |x: &Tensor, count: i64, z: &Tensor| {
+        let mut y = Output::Given(HostTensor::new(&host, Element::F32, &[count]).unwrap());
+        Call::new(["x"], ["y", "z"]).unwrap().run(&session, &options, [x], &mut y, [z]).unwrap();
+        y.bytes_mut().to_vec()
+    };
+    let mut x = HostTensor::new(&host, Element::F32, &[2]).unwrap();
+    x.bytes_mut().copy_from_slice(bytes(&[1.0, 2.0]));
+    run(x.tensor(), 2, &view(4, 2));
+    environment.copy_tensors(&[(view(8, 1), view(0, 1)), (view(4, 2), view(12, 2))]).unwrap();
+    let scratch = Arc::new(Memory::zeroed(&host, 20).unwrap());
+    let scratch = Tensor::new(&scratch, Element::F32, &[5]).unwrap();
+    assert_eq!(run(&view(0, 5), 5, &scratch), bytes(&[-4.0, -2.0, -4.0, -2.0, -4.0]));
+
+    let refused = |from: Tensor, to: Tensor| environment.copy_tensors(&[(from, to)]).unwrap_err();
+    assert_eq!(refused(view(0, 2), view(4, 2)), Error::Copy { from: 8, to: 8 });
+    assert_eq!(refused(view(0, 2), view(8, 1)), Error::Copy { from: 8, to: 4 });
+    let error = Tensor::at(&memory, 12, Element::F32, &[3]).unwrap_err();
+    assert_eq!(error, Error::LargerThanMemory { shape: vec![3], bytes: 20 });
 }
 
 #[test]
 fn tensors_stay_inside_their_memory() {
     let Some(environment) = environment().unwrap() else { return };
-    let host = Place::host(environment.runtime()).unwrap();
+    let host = MemoryLocation::host(environment.runtime()).unwrap();
     let memory = Arc::new(Memory::zeroed(&host, 12).unwrap());
     Tensor::new(&memory, Element::F32, &[3]).unwrap();
     let error = Tensor::new(&memory, Element::F32, &[4]).unwrap_err();

@@ -20,7 +20,8 @@ macro_rules! functions {
 
         // SAFETY: the tables are static data of the runtime, never written after it is loaded.
         unsafe impl Send for $table {}
-        // SAFETY: as above; every function in them may be called from any thread unless its own contract says otherwise.
+        // SAFETY: as above; every function in them may be called from any thread unless its own contract says
+        // otherwise.
         unsafe impl Sync for $table {}
 
         impl $table {

@@ -33,8 +33,8 @@ impl From<Forwarded> for NewEp {
 pub struct Forwarded {
     /// The backend's execution provider.
     pub backend: ForeignEp,
-    /// Handles what the backend has no hook for. It sees dynamic options before the backend does, and may reject them;
-    /// it is never asked to claim or compile.
+    /// Handles the hooks that the backend lacks. It sees dynamic options before the backend does, and may reject them;
+    /// it is never asked to claim or compile nodes.
     pub own: Box<dyn Ep>,
     /// Whose memory holds the tensors.
     pub memory: BackendMemory,
@@ -45,8 +45,8 @@ pub struct Forwarded {
 /// Whose memory holds the tensors of a forwarded session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendMemory {
-    /// Our factory's, whatever the backend offers: for plugins that do not know our memory and may have hooks that
-    /// always answer with their own.
+    /// Our factory's, whatever the backend offers: for plugins that do not know our memory, because their hooks may
+    /// always return their own.
     Ours,
     /// Our factory's, unless the backend's execution provider has its own hooks for a session's allocators or streams.
     Shared,

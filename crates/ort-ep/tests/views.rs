@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[test]
-fn the_views_read_what_the_model_says() {
+fn the_views_read_the_model() {
     let target = target_folder();
     let library = format!("{}inspect{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     // Cargo runs this from `<profile>/deps` and puts examples beside that folder.

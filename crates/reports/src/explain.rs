@@ -71,8 +71,8 @@ report! {
         pub op: String,
         /// primitive that the step computes
         pub step: String,
-        /// what runs it: `own: conv`, `BLASLt: matmul`, `host: gather`, `hipDNN: ENGINE`, or for a graph of several operations
-        /// `hipDNN: ENGINE, 4 operations`
+        /// what runs it: `own: conv`, `BLASLt: matmul`, `host: gather`, `hipDNN: ENGINE`, or for a graph of several
+        /// operations `hipDNN: ENGINE, 4 operations`
         pub run_by: String,
         /// why hipDNN declined it if it was offered the step, or why the host runs it; otherwise `null`
         pub reason: Option<String>,

@@ -23,7 +23,7 @@ pub struct ReportFile<R> {
 }
 
 impl<R: Report> ReportFile<R> {
-    /// The files that the options name for this report; `None` if nobody asked for it.
+    /// The files that the options name for this report; `None` if the report was not requested.
     pub fn named(options: &BackendOptions) -> Option<Self> {
         let mut paths: Vec<PathBuf> = options.get(R::KIND.key()).map(PathBuf::from).into_iter().collect();
         let place = options.get(hip::REPORT_DIR).map(PathBuf::from).zip(R::KIND.file_name());
@@ -73,24 +73,24 @@ fn append(path: &Path, line: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Explain, Memory, Profile, Progress, Work};
+    use crate::{Activity, Explain, Memory, Profile, Progress};
 
     #[test]
-    fn lines_are_added_to_what_is_there() {
+    fn lines_are_appended_to_existing_files() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("progress");
         for done in [1, 2] {
-            ReportFile::new(&path).append(&Progress { work: Work::Steps, done, of: 2 });
+            ReportFile::new(&path).append(&Progress { work: Activity::Steps, done, of: 2 });
         }
         let want = "{\"work\":\"steps\",\"done\":1,\"of\":2}\n{\"work\":\"steps\",\"done\":2,\"of\":2}\n";
         assert_eq!(std::fs::read_to_string(&path).unwrap(), want);
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_fails_nothing() {
+    fn an_unwritable_file_does_not_fail_the_session() {
         let folder = tempfile::tempdir().unwrap();
         let file = ReportFile::new(folder.path().join("missing/progress"));
-        file.append(&Progress { work: Work::Kernels, done: 1, of: 1 });
+        file.append(&Progress { work: Activity::Kernels, done: 1, of: 1 });
         assert!(file.has_failed.load(Ordering::Relaxed));
     }
 
@@ -110,7 +110,7 @@ mod tests {
         let options = options::hip::TABLE.read(entries).unwrap();
         let report = ReportFile::<Progress>::named(&options).unwrap();
         assert!(!folder.exists());
-        report.append(&Progress { work: Work::Steps, done: 1, of: 1 });
+        report.append(&Progress { work: Activity::Steps, done: 1, of: 1 });
         let lines = [folder.join("progress.jsonl"), file].map(|path| std::fs::read_to_string(path).unwrap());
         assert_eq!(lines, ["{\"work\":\"steps\",\"done\":1,\"of\":1}\n"; 2]);
         assert_eq!(ReportFile::<Memory>::named(&options).unwrap().paths, [folder.join("memory.jsonl")]);

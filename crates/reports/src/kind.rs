@@ -29,8 +29,8 @@ impl Kind {
         }
     }
 
-    /// The name of its file in the folder that `ep.hip.report_dir` names; `None` for a report that changes how the session
-    /// runs, and so has to be asked for by its own entry.
+    /// The name of its file in the folder that `ep.hip.report_dir` names; `None` for a report that changes how the
+    /// session runs, and so has to be asked for by its own entry.
     pub const fn file_name(self) -> Option<&'static str> {
         match self {
             Kind::Explain => Some("explain.jsonl"),

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_forbids_is_escaped() {
+    fn characters_that_json_forbids_are_escaped() {
         assert_eq!(text("a\"b\\c"), r#""a\"b\\c""#);
         assert_eq!(text("a\n\r\tb"), r#""a\n\r\tb""#);
         assert_eq!(text("\0\u{1f}\u{7f}"), "\"\\u0000\\u001f\\u007f\"");

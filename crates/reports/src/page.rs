@@ -42,7 +42,7 @@ fn type_text(rust: &str) -> String {
         "usize" | "u64" | "i32" => "integer".to_owned(),
         "f64" => "number".to_owned(),
         "Counts" => "object of integers".to_owned(),
-        "Work" => "`\"kernels\"` or `\"steps\"`".to_owned(),
+        "Activity" => "`\"kernels\"` or `\"steps\"`".to_owned(),
         _ => "object".to_owned(),
     }
 }
@@ -101,15 +101,15 @@ fn explain() -> String {
     let passes = PartitionPasses { partition: "main_0".into(), passes: Counts(vec![("gelu".into(), 2)]) };
     let steps = PlanSteps { partition: "main_0".into(), steps: vec![step.clone()] };
     let objects = [
-        object("For each graph that ONNX Runtime offers, a line", &graph),
-        object("Each of its `nodes`", &node),
-        object("For each compiled partition, a line", &passes),
-        object("For each plan of a partition, a line", &steps),
-        object("Each of its `steps`", &step),
-        object("What `tuned` holds", &tuned),
+        object("One line for each graph that ONNX Runtime offers", &graph),
+        object("Fields of each entry of `nodes`", &node),
+        object("One line for each compiled partition", &passes),
+        object("One line for each plan of a partition", &steps),
+        object("Fields of each entry of `steps`", &step),
+        object("Fields of `tuned`", &tuned),
     ];
     let lines = [Explain::Graph(graph), Explain::Passes(passes), Explain::Steps(steps)];
-    section("There are three sorts of lines, which you can tell apart by their fields.", &lines, &objects)
+    section("There are three kinds of lines, which differ in their fields.", &lines, &objects)
 }
 
 fn profile() -> String {
@@ -124,7 +124,8 @@ fn profile() -> String {
         share_of_peak: Some(0.4167),
     };
     let run = Profile { partition: "main_0".into(), times: vec![step.clone()] };
-    let objects = [object("For each run of a partition, a line", &run), object("Each of its `times`", &step)];
+    let objects =
+        [object("One line for each run of a partition", &run), object("Fields of each entry of `times`", &step)];
     let about = "Steps are timed one by one, so a run takes longer and is not replayed as a captured graph. The first \
                  run of a plan includes initialisation.";
     section(about, &[run], &objects)
@@ -143,16 +144,16 @@ fn memory() -> String {
     };
     let line = Memory { device: "host".into(), memory: memory.clone() };
     let objects = [
-        object("When a session ends, a line", &line),
-        object("What `memory` holds; [cli.md](cli.md#memory) says more about each purpose", &memory),
-        object("For each purpose", &usage),
+        object("One line when a session ends", &line),
+        object("Fields of `memory`; [cli.md](cli.md#memory) describes each purpose", &memory),
+        object("Fields for each purpose", &usage),
     ];
     section("The counters are global to the library and include other sessions.", &[line], &objects)
 }
 
 fn progress() -> String {
-    let line = Progress { work: Work::Kernels, done: 3, of: 9 };
-    let objects = [object("For each kernel that is compiled and each step that is measured, on a GPU, a line", &line)];
+    let line = Progress { work: Activity::Kernels, done: 3, of: 9 };
+    let objects = [object("On a GPU, one line for each kernel that is compiled and each step that is measured", &line)];
     section("The count restarts for each plan.", &[line], &objects)
 }
 

@@ -1,4 +1,4 @@
-//! The report `progress`: how far work is that a session waits for.
+//! The report `progress`: how much of the work that a session waits for is done.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ report! {
     /// A piece of work that is done. The count restarts for each plan.
     pub struct Progress {
         /// what is counted
-        pub work: Work,
+        pub work: Activity,
         /// number of pieces that are done
         pub done: u64,
         /// number of all pieces
@@ -19,7 +19,7 @@ report! {
 /// What [`Progress`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Work {
+pub enum Activity {
     /// Compiled kernels.
     Kernels,
     /// Measured steps.

@@ -240,7 +240,7 @@ unsafe fn release<A: Allocator>(this: *mut sys::OrtAllocator) {
     } else {
         let _scope = border.logger.enter();
         // The blocks can still be freed through us, but ONNX Runtime's own objects around this allocator are gone.
-        // Logged as an error, because GenAI hides anything less.
+        // Logged as an error, because GenAI hides lower levels.
         tracing::error!(
             target: "ort_ep::memory",
             "an allocator was released while {left} of its blocks are in use; freeing them later may crash in ONNX Runtime\n  \

@@ -253,8 +253,8 @@ unsafe extern "system" fn compile(
                 .context_node
                 .map(|node| context_node(runtime, partition.node, &node, &this.name))
                 .transpose()?;
-            // SAFETY: both out arrays hold `count` entries; what is written is released by ONNX Runtime, even if a later
-            // partition fails.
+            // SAFETY: both out arrays hold `count` entries; what is written is released by ONNX Runtime, even if a
+            // later partition fails.
             unsafe {
                 if let Some(node) = node {
                     context_nodes.add(index).write(node);

@@ -26,10 +26,10 @@ type ReleaseFn = unsafe extern "C" fn(*mut sys::OrtEpFactory) -> sys::Status;
 /// The oldest API version whose `OrtEp` has `GetCapability`.
 const FIRST_WITH_CAPABILITY: u32 = 23;
 
-/// The number of factories ONNX Runtime passes room for; some libraries insist on it.
+/// The capacity of the array that ONNX Runtime passes for factories; some libraries require exactly this number.
 const MAX_FACTORIES: usize = 4;
 
-/// The number of devices ONNX Runtime passes room for.
+/// The capacity of the array that ONNX Runtime passes for devices.
 const MAX_DEVICES: usize = 8;
 
 /// A plugin library's two entry points. Dropping it closes the library.
@@ -216,8 +216,8 @@ impl ForeignFactory {
         let metadata: Vec<_> = request.devices.iter().map(|device| device.metadata.as_ptr()).collect();
         let (options, logger) = (request.options.as_ptr(), request.logger);
         let mut raw = ptr::null_mut();
-        // SAFETY: the factory is alive, and everything passed is alive for this call, the logger for the session's life.
-        // The slot was there when the factory was loaded.
+        // SAFETY: the factory is alive, and everything passed is alive for this call, the logger for the session's
+        // life. The slot was there when the factory was loaded.
         let status = unsafe {
             sys::OrtEpFactory::CreateEp(self.raw).map_or(ptr::null_mut(), |create| {
                 create(self.raw, devices.as_ptr(), metadata.as_ptr(), devices.len(), options, logger, &mut raw)
@@ -257,7 +257,7 @@ impl ForeignFactory {
         }
         let (listed, runtime) = ([hardware.as_ptr()], self.runtime);
         let (mut offered, mut count) = ([ptr::null_mut(); MAX_DEVICES], 0);
-        // SAFETY: the factory and the hardware are alive, and there is as much room as is said.
+        // SAFETY: the factory and the hardware are alive, and the array has the given capacity.
         let status = unsafe {
             let Some(ask) = sys::OrtEpFactory::GetSupportedDevices(self.raw) else { return Ok(Vec::new()) };
             ask(self.raw, listed.as_ptr(), listed.len(), offered.as_mut_ptr(), MAX_DEVICES, &mut count)
@@ -309,7 +309,7 @@ impl ForeignFactory {
     /// # Errors
     /// The plugin reported an error.
     pub fn custom_op_domains(&self) -> Result<Vec<CustomOpDomain>> {
-        // SAFETY: the factory is alive, and the out-pointers have the room that is said.
+        // SAFETY: the factory is alive, and the arrays behind the out-pointers have the given capacity.
         unsafe {
             let (Some(count_of), Some(fill)) =
                 (sys::OrtEpFactory::GetNumCustomOpDomains(self.raw), sys::OrtEpFactory::GetCustomOpDomains(self.raw))

@@ -79,8 +79,9 @@ impl PassThrough {
             status = unsafe { plugin.release_factory(factory) };
             state.factories = state.factories.saturating_sub(1);
             if state.factories == 0 {
-                // The handle is leaked on purpose. Such plugins link a vendor's runtime, and unmapping ROCm's crashes the
-                // process when a thread ends that ran its code (https://github.com/microsoft/onnxruntime/pull/31629).
+                // The handle is leaked on purpose. Such plugins link a vendor's runtime, and unmapping ROCm's crashes
+                // the process when a thread ends that ran its code
+                // (https://github.com/microsoft/onnxruntime/pull/31629).
                 std::mem::forget(state.plugin.take());
             }
             Ok(())

@@ -12,6 +12,7 @@ use crate::{Error, ErrorCode, Result};
 pub struct Runtime {
     pub(crate) api: sys::Api,
     pub(crate) ep_api: sys::EpApi,
+    release: Option<u32>,
 }
 
 impl Runtime {
@@ -27,7 +28,16 @@ impl Runtime {
                 "this build of ONNX Runtime does not support plugin execution providers\n  help: pip install onnxruntime",
             )
         })?;
-        Ok(Self { api, ep_api })
+        // SAFETY: the caller vouches for `base`; the function takes no argument and returns static text or null.
+        let version = unsafe { base.as_ref().and_then(|base| base.GetVersionString).map(|version| text(version())) };
+        let release = version.and_then(|version| version.split('.').nth(1)?.parse().ok());
+        Ok(Self { api, ep_api, release })
+    }
+
+    /// The minor version of ONNX Runtime itself, which may be newer than the negotiated API: 24 for 1.24; `None` if it
+    /// does not say.
+    pub fn release(&self) -> Option<u32> {
+        self.release
     }
 
     /// The negotiated API version: 24 for ONNX Runtime 1.24, and so on.

@@ -100,17 +100,7 @@ impl<'a> Graph<'a> {
     /// # Errors
     /// If the runtime reports an error.
     pub fn inputs(self) -> Result<Vec<ValueInfo<'a>>> {
-        let api = self.runtime.api;
-        let values = read::list(
-            self.runtime,
-            ["Graph_GetNumInputs", "Graph_GetInputs"],
-            ptr::null(),
-            // SAFETY: as above.
-            |count| unsafe { api.Graph_GetNumInputs(self.raw, count) },
-            // SAFETY: as above.
-            |values, len| unsafe { api.Graph_GetInputs(self.raw, values, len) },
-        )?;
-        Ok(self.values(values))
+        Ok(self.values(parts!(self, Graph_GetNumInputs, Graph_GetInputs)?))
     }
 
     /// The graph's outputs.
@@ -118,17 +108,7 @@ impl<'a> Graph<'a> {
     /// # Errors
     /// If the runtime reports an error.
     pub fn outputs(self) -> Result<Vec<ValueInfo<'a>>> {
-        let api = self.runtime.api;
-        let values = read::list(
-            self.runtime,
-            ["Graph_GetNumOutputs", "Graph_GetOutputs"],
-            ptr::null(),
-            // SAFETY: as above.
-            |count| unsafe { api.Graph_GetNumOutputs(self.raw, count) },
-            // SAFETY: as above.
-            |values, len| unsafe { api.Graph_GetOutputs(self.raw, values, len) },
-        )?;
-        Ok(self.values(values))
+        Ok(self.values(parts!(self, Graph_GetNumOutputs, Graph_GetOutputs)?))
     }
 
     /// The initializers of this graph, constant and overridable. `Constant` nodes are not included.
@@ -136,17 +116,7 @@ impl<'a> Graph<'a> {
     /// # Errors
     /// If the runtime reports an error.
     pub fn initializers(self) -> Result<Vec<ValueInfo<'a>>> {
-        let api = self.runtime.api;
-        let values = read::list(
-            self.runtime,
-            ["Graph_GetNumInitializers", "Graph_GetInitializers"],
-            ptr::null(),
-            // SAFETY: as above.
-            |count| unsafe { api.Graph_GetNumInitializers(self.raw, count) },
-            // SAFETY: as above.
-            |values, len| unsafe { api.Graph_GetInitializers(self.raw, values, len) },
-        )?;
-        Ok(self.values(values))
+        Ok(self.values(parts!(self, Graph_GetNumInitializers, Graph_GetInitializers)?))
     }
 
     /// The nodes in topological order.
@@ -154,16 +124,7 @@ impl<'a> Graph<'a> {
     /// # Errors
     /// If the runtime reports an error.
     pub fn nodes(self) -> Result<Vec<Node<'a>>> {
-        let api = self.runtime.api;
-        let nodes = read::list(
-            self.runtime,
-            ["Graph_GetNumNodes", "Graph_GetNodes"],
-            ptr::null(),
-            // SAFETY: as above.
-            |count| unsafe { api.Graph_GetNumNodes(self.raw, count) },
-            // SAFETY: as above.
-            |nodes, len| unsafe { api.Graph_GetNodes(self.raw, nodes, len) },
-        )?;
+        let nodes = parts!(self, Graph_GetNumNodes, Graph_GetNodes)?;
         // SAFETY: nodes are parts of the graph.
         Ok(nodes.into_iter().filter_map(non_null).map(|node| unsafe { Node::from_raw(self.runtime, node) }).collect())
     }

@@ -188,7 +188,8 @@ impl ReadRanges for KernelContext<'_> {
             if !readable::is_host_readable(input.memory()) {
                 continue;
             }
-            // A value that is not a tensor of plain elements cannot be read as bytes, so it cannot alias a slice either.
+            // A value that is not a tensor of plain elements cannot be read as bytes, so it cannot alias a slice
+            // either.
             if let Ok((address, bytes)) = input.host_range()
                 && bytes > 0
             {

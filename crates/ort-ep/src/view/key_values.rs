@@ -121,7 +121,7 @@ impl OwnedKeyValues {
     /// Takes ownership of pairs from the runtime.
     ///
     /// # Safety
-    /// `raw` is live pairs of `runtime` that nobody else releases.
+    /// `raw` are live pairs of `runtime`, and nothing else releases them.
     pub(crate) unsafe fn from_raw(runtime: Runtime, raw: *mut sys::OrtKeyValuePairs) -> Self {
         Self { runtime, raw }
     }

@@ -48,3 +48,18 @@ macro_rules! call {
         $runtime.check(stringify!($function), $runtime.api.$function($($argument),*))
     };
 }
+
+/// Reads the parts of a view with a pair of functions: one for their number, one for the parts themselves.
+macro_rules! parts {
+    ($view:ident, $count:ident, $fill:ident) => {
+        $crate::view::read::list(
+            $view.runtime,
+            [stringify!($count), stringify!($fill)],
+            ::std::ptr::null(),
+            // SAFETY: `from_raw`'s caller vouches for the view; the out-pointer is `list`'s.
+            |count| unsafe { $view.runtime.api.$count($view.raw, count) },
+            // SAFETY: as above; the list has the given length.
+            |parts, len| unsafe { $view.runtime.api.$fill($view.raw, parts, len) },
+        )
+    };
+}

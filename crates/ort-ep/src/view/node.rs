@@ -83,17 +83,7 @@ impl<'a> Node<'a> {
     /// # Errors
     /// If the runtime reports an error.
     pub fn inputs(self) -> Result<Vec<Option<ValueInfo<'a>>>> {
-        let api = self.runtime.api;
-        let values = read::list(
-            self.runtime,
-            ["Node_GetNumInputs", "Node_GetInputs"],
-            ptr::null(),
-            // SAFETY: as above.
-            |count| unsafe { api.Node_GetNumInputs(self.raw, count) },
-            // SAFETY: as above; the list has the given length.
-            |values, len| unsafe { api.Node_GetInputs(self.raw, values, len) },
-        )?;
-        Ok(self.values(values))
+        Ok(self.values(parts!(self, Node_GetNumInputs, Node_GetInputs)?))
     }
 
     /// The outputs in the operator's order; `None` for absent optional ones.
@@ -101,17 +91,7 @@ impl<'a> Node<'a> {
     /// # Errors
     /// If the runtime reports an error.
     pub fn outputs(self) -> Result<Vec<Option<ValueInfo<'a>>>> {
-        let api = self.runtime.api;
-        let values = read::list(
-            self.runtime,
-            ["Node_GetNumOutputs", "Node_GetOutputs"],
-            ptr::null(),
-            // SAFETY: as above.
-            |count| unsafe { api.Node_GetNumOutputs(self.raw, count) },
-            // SAFETY: as above.
-            |values, len| unsafe { api.Node_GetOutputs(self.raw, values, len) },
-        )?;
-        Ok(self.values(values))
+        Ok(self.values(parts!(self, Node_GetNumOutputs, Node_GetOutputs)?))
     }
 
     /// The values of the enclosing graphs that the node's inner graphs use.
@@ -119,16 +99,7 @@ impl<'a> Node<'a> {
     /// # Errors
     /// If the runtime reports an error.
     pub fn implicit_inputs(self) -> Result<Vec<ValueInfo<'a>>> {
-        let api = self.runtime.api;
-        let values = read::list(
-            self.runtime,
-            ["Node_GetNumImplicitInputs", "Node_GetImplicitInputs"],
-            ptr::null(),
-            // SAFETY: as above.
-            |count| unsafe { api.Node_GetNumImplicitInputs(self.raw, count) },
-            // SAFETY: as above.
-            |values, len| unsafe { api.Node_GetImplicitInputs(self.raw, values, len) },
-        )?;
+        let values = parts!(self, Node_GetNumImplicitInputs, Node_GetImplicitInputs)?;
         Ok(self.values(values).into_iter().flatten().collect())
     }
 
@@ -189,16 +160,7 @@ impl<'a> Node<'a> {
     /// # Errors
     /// If the runtime reports an error.
     pub fn attributes(self) -> Result<Vec<Attribute<'a>>> {
-        let api = self.runtime.api;
-        let attributes = read::list(
-            self.runtime,
-            ["Node_GetNumAttributes", "Node_GetAttributes"],
-            ptr::null(),
-            // SAFETY: as above.
-            |count| unsafe { api.Node_GetNumAttributes(self.raw, count) },
-            // SAFETY: as above.
-            |attributes, len| unsafe { api.Node_GetAttributes(self.raw, attributes, len) },
-        )?;
+        let attributes = parts!(self, Node_GetNumAttributes, Node_GetAttributes)?;
         let attributes = attributes.into_iter().filter_map(non_null);
         // SAFETY: attributes are parts of the node.
         Ok(attributes.map(|attribute| unsafe { Attribute::from_raw(self.runtime, attribute) }).collect())

@@ -69,7 +69,7 @@ mod tests {
         let job = Job { part: &part, panicked: Mutex::new(None) };
         let data = (&raw const job).cast_mut().cast();
         for index in 0..4 {
-            // SAFETY: `job` is alive and of the type `run_part` is told; `part` has the type of `F`.
+            // SAFETY: `job` is alive and has the type that `run_part` expects; `part` has the type of `F`.
             unsafe { call_part(&part, data, index) };
         }
         assert_eq!(job.panicked.into_inner().unwrap(), Some((2, "no 2".to_owned())));

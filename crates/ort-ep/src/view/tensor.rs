@@ -128,7 +128,7 @@ impl<'a> Tensor<'a> {
         // SAFETY: `from_raw`'s caller vouches for the value; the out-pointer is ours.
         unsafe { call!(self.runtime, GetStringTensorDataLength(self.raw, &mut len))? };
         let (mut content, mut starts) = (vec![0_u8; len], vec![0; elems]);
-        // SAFETY: as above; both buffers are as long as said.
+        // SAFETY: as above; both buffers have the given lengths.
         unsafe {
             call!(
                 self.runtime,

@@ -44,7 +44,7 @@ impl<'a> TensorMut<'a> {
 
     /// A read-only view.
     pub fn as_tensor(&self) -> Tensor<'_> {
-        // SAFETY: the value is live for `'a`, and the borrow of `self` prevents writes meanwhile.
+        // SAFETY: the value is live for `'a`, and the borrow of `self` prevents writes while the view exists.
         unsafe { Tensor::from_raw(self.runtime, self.raw) }
     }
 

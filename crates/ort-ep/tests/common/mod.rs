@@ -1,7 +1,10 @@
-//! Runs a Python script against each ONNX Runtime that `cargo xtask setup` installed.
+//! Runs a Python script against each ONNX Runtime that `cargo xtask setup` installed, or against the oldest, the newest
+//! and the part of the others that is due.
 #![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use testkit::part;
 
 /// Runs `tests/<script>` once for each runtime, with the paths of the example libraries as its arguments.
 ///
@@ -32,13 +35,15 @@ impl Bench {
                 return None;
             }
         }
-        let mut runtimes = Vec::new();
+        let mut runtimes: Vec<PathBuf> = Vec::new();
         if let Ok(folders) = std::fs::read_dir(target.join("ort")) {
             let folders = folders.flatten().map(|folder| folder.path());
             runtimes.extend(folders.filter(|folder| folder.join("onnxruntime").is_dir()));
         }
         runtimes.sort();
-        let runtimes = runtimes.into_iter().map(Some).chain([None]).collect();
+        let mut folders = runtimes.into_iter();
+        let oldest = folders.next();
+        let runtimes = oldest.into_iter().chain(part::due(folders)).map(Some).chain([None]).collect();
         Some(Self { python, libraries, runtimes })
     }
 

@@ -61,7 +61,7 @@ impl Drop for Offered<'_> {
 }
 
 #[test]
-fn blocks_are_freed_once_and_only_where_they_are_ours() {
+fn only_our_blocks_are_freed_and_only_once() {
     let Some((host, _turn)) = host() else { return };
     for runtime in &host.runtimes {
         let factory = runtime.factory(host);
@@ -184,7 +184,7 @@ fn counters_are_reported_under_the_runtimes_names() {
 }
 
 #[test]
-fn a_memory_that_was_not_offered_has_no_allocator() {
+fn memory_that_was_not_offered_has_no_allocator() {
     let Some((host, _turn)) = host() else { return };
     for runtime in &host.runtimes {
         let factory = runtime.factory(host);
@@ -202,7 +202,7 @@ fn a_memory_that_was_not_offered_has_no_allocator() {
 }
 
 #[test]
-fn only_as_many_devices_are_offered_as_there_is_room_for() {
+fn no_more_devices_are_offered_than_the_array_holds() {
     let Some((host, _turn)) = host() else { return };
     for runtime in &host.runtimes {
         let factory = runtime.factory(host);
@@ -258,7 +258,7 @@ fn waiting_without_a_stream_reaches_the_plugin() {
 }
 
 #[test]
-fn slots_that_the_runtime_never_calls_answer_too() {
+fn slots_that_the_runtime_never_calls_work_too() {
     let Some((host, _turn)) = host() else { return };
     for runtime in &host.runtimes {
         let factory = runtime.factory(host);
@@ -272,7 +272,7 @@ fn slots_that_the_runtime_never_calls_answer_too() {
 }
 
 #[test]
-fn a_factory_without_operators_of_its_own_offers_no_domain() {
+fn a_factory_without_its_own_operators_offers_no_domain() {
     let Some((host, _turn)) = host() else { return };
     for runtime in &host.runtimes {
         let factory = runtime.factory(host);
@@ -296,7 +296,7 @@ fn releasing_nothing_is_allowed() {
 }
 
 #[test]
-fn copies_without_tensors_are_refused_or_nothing() {
+fn copies_without_tensors_are_rejected_or_do_nothing() {
     let Some((host, _turn)) = host() else { return };
     for runtime in &host.runtimes {
         let factory = runtime.factory(host);
