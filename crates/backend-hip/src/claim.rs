@@ -6,7 +6,7 @@ use ort_ep::saved::source;
 use ort_ep::view::{Graph, Node};
 use ort_ep::{Claims, Result, convex};
 
-use crate::{import, saved};
+use crate::{import, padded, saved};
 
 /// The decision for each node of a graph.
 pub(crate) struct Placement<'a> {
@@ -17,11 +17,11 @@ pub(crate) struct Placement<'a> {
 }
 
 /// Offers every node of a graph to the engine. Each node saved by a provider called `name` becomes a partition of its
-/// own.
+/// own. With `padded_masks`, the application pads attention masks to a fixed width.
 ///
 /// # Errors
 /// ONNX Runtime failed to describe the graph.
-pub(crate) fn place<'a>(graph: Graph<'a>, name: &str) -> Result<Placement<'a>> {
+pub(crate) fn place<'a>(graph: Graph<'a>, name: &str, padded_masks: bool) -> Result<Placement<'a>> {
     let nodes = graph.nodes()?;
     if let Some(reason) = refused(graph)? {
         let declined = nodes.into_iter().map(|node| (node, reason.clone())).collect();
@@ -52,7 +52,21 @@ pub(crate) fn place<'a>(graph: Graph<'a>, name: &str) -> Result<Placement<'a>> {
             declined.push((node, reason));
         }
     }
-    let mut partitions = partitions(&nodes, &taken)?;
+    let mut groups = partitions(&nodes, &taken)?;
+    if padded_masks {
+        let unclear = padded::unclear_choices(&groups)?;
+        for &(node, _) in &unclear {
+            let id = node.id()?;
+            for (at, other) in nodes.iter().enumerate() {
+                taken[at] &= other.id()? != id;
+            }
+        }
+        if !unclear.is_empty() {
+            groups = partitions(&nodes, &taken)?;
+            declined.extend(unclear);
+        }
+    }
+    let mut partitions = groups;
     partitions.append(&mut contexts);
     Ok(Placement { partitions, declined })
 }

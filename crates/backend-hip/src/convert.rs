@@ -20,6 +20,10 @@ pub(crate) fn dtype(element: ElementType) -> Option<DType> {
         ElementType::U32 => DType::U32,
         ElementType::U64 => DType::U64,
         ElementType::Bool => DType::Bool,
+        ElementType::F8E4M3Fn => DType::F8E4M3Fn,
+        ElementType::F8E4M3FnUz => DType::F8E4M3Fnuz,
+        ElementType::F8E5M2 => DType::F8E5M2,
+        ElementType::F8E5M2FnUz => DType::F8E5M2Fnuz,
         _ => return None,
     })
 }
@@ -51,14 +55,12 @@ pub(crate) fn value_rank(value: ValueInfo<'_>) -> Result<Option<usize>> {
     })
 }
 
-/// The shape of a value, if all extents are known before a run.
-pub(crate) fn value_shape(value: ValueInfo<'_>) -> Result<Option<Vec<usize>>> {
-    let ValueType::Tensor(tensor) = value.value_type()? else { return Ok(None) };
-    let fixed = |dim: &Dim| match dim {
-        Dim::Fixed(extent) => usize::try_from(*extent).ok(),
+/// The axes of a value, if ONNX Runtime knows its rank.
+pub(crate) fn value_axes(value: ValueInfo<'_>) -> Result<Option<Vec<Dim>>> {
+    Ok(match value.value_type()? {
+        ValueType::Tensor(tensor) => tensor.shape,
         _ => None,
-    };
-    Ok(tensor.shape.and_then(|shape| shape.iter().map(fixed).collect()))
+    })
 }
 
 /// The shape of an ONNX Runtime tensor; `None` if an extent is negative.

@@ -1,12 +1,12 @@
 //! The execution provider of one session.
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use exec::{CompiledPartition, Device, Input, Planned, Settings};
 use ort_ep::saved::Save;
-use ort_ep::view::{Graph, RunOptions};
+use ort_ep::view::{Dim, Graph, RunOptions};
 use ort_ep::{
     Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, GraphCapture, Profiling, Result, declined,
 };
@@ -19,7 +19,7 @@ use crate::partition::{DevicePartition, Watched};
 use crate::profile::Profiles;
 use crate::runs::Runs;
 use crate::tuning::Tuning;
-use crate::{convert, explain, saved, status, steps};
+use crate::{ahead, convert, cpu_provider, explain, saved, status, steps};
 
 /// One session on a device.
 pub(crate) struct HipEp {
@@ -31,6 +31,12 @@ pub(crate) struct HipEp {
     pub explain: Option<Arc<ReportFile<Explain>>>,
     /// The name under which ONNX Runtime registered this provider. Nodes saved by it carry this name.
     pub name: String,
+    /// The type of the model, if the application named it.
+    pub family: Option<String>,
+    /// The minor version of ONNX Runtime.
+    pub release: Option<u32>,
+    /// Why there can be no session, after a graph has been offered.
+    pub refused: Mutex<Option<Error>>,
     /// How partitions are saved while a compiled model is being created.
     pub save: Option<Save>,
     /// Where to look for saved partitions if the model has no path.
@@ -49,15 +55,23 @@ pub(crate) struct HipEp {
 impl Ep for HipEp {
     fn claim(&self, graph: Graph<'_>, claims: &mut Claims<'_>) -> Result<()> {
         self.tuning.see(graph)?;
-        let placement = claim::place(graph, &self.name)?;
+        let mut placement = claim::place(graph, &self.name, self.tuning.padded_masks())?;
+        let unrunnable = cpu_provider::check(&mut placement.declined, self.family.as_deref(), self.release)?;
         report(&placement, self.device.name())?;
         if let Some(file) = &self.explain {
             file.append(&explain::graph(graph.name()?, &placement)?);
+        }
+        if let Some((node, error)) = unrunnable {
+            *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            claims.fuse(&[node], true)?;
         }
         claim::claim(&placement, claims)
     }
 
     fn compile(&self, partitions: &[FusedPartition<'_>]) -> Result<Vec<Compiled>> {
+        if let Some(error) = &*self.refused.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error.clone());
+        }
         partitions.iter().map(|partition| self.compile_one(partition)).collect()
     }
 
@@ -95,35 +109,37 @@ impl CompiledModels for HipEp {
 }
 
 impl HipEp {
-    /// Plans a partition with fixed shapes now if planning is slow on this device, so that the first run does not pay
-    /// for it. A session that only compiles a model makes no plan. Errors are reported by the first run.
-    fn plan_ahead(&self, compiled: &CompiledPartition, shapes: &[Vec<usize>]) {
+    /// Plans a partition now for shapes that are known or likely if planning is slow on this device, so that the first
+    /// runs do not pay for it. A session that only compiles a model makes no plan. Errors are reported by the first run.
+    fn plan_ahead(&self, compiled: &CompiledPartition, shapes: &[Vec<Vec<usize>>]) {
         if !self.device.plans_ahead() || self.save.is_some() {
             return;
         }
-        let inputs: Vec<_> = shapes.iter().map(|shape| Input { shape, value: None }).collect();
-        if let Err(error) = compiled.plan(&inputs) {
-            tracing::debug!(target: "amdgpu_ep::compile", %error, "could not compile a plan ahead of the first run");
+        for shapes in shapes {
+            let inputs: Vec<_> = shapes.iter().map(|shape| Input { shape, value: None }).collect();
+            if let Err(error) = compiled.plan(&inputs) {
+                tracing::debug!(target: "amdgpu_ep::compile", %error, "could not compile a plan ahead of the first run");
+            }
         }
     }
 
-    /// The shapes of a partition's inputs, if the model fixes all of them and no shape depends on an input's value.
-    fn fixed_shapes(compiled: &CompiledPartition, partition: &FusedPartition<'_>) -> Result<Option<Vec<Vec<usize>>>> {
+    /// The axes of a partition's inputs; `None` if a rank is unknown, or a shape depends on an input's value.
+    fn input_axes(compiled: &CompiledPartition, partition: &FusedPartition<'_>) -> Result<Option<Vec<Vec<Dim>>>> {
         let mut known = HashMap::new();
         for value in partition.node.inputs()?.into_iter().flatten() {
-            if let Some(shape) = convert::value_shape(value)? {
-                known.insert(value.name()?.to_owned(), shape);
+            if let Some(axes) = convert::value_axes(value)? {
+                known.insert(value.name()?.to_owned(), axes);
             }
         }
         let graph = compiled.graph();
-        let shapes = graph.inputs().iter().enumerate().map(|(at, id)| match compiled.needs_value(at) {
+        let axes = graph.inputs().iter().enumerate().map(|(at, id)| match compiled.needs_value(at) {
             true => None,
             false => known.get(&graph.value(*id).name).cloned(),
         });
-        Ok(shapes.collect())
+        Ok(axes.collect())
     }
 
-    /// Compiles one partition. If its shapes are not known yet, the first run with new shapes makes the plan.
+    /// Compiles one partition. Runs with shapes that were not planned ahead make their plans.
     fn compile_one(&self, partition: &FusedPartition<'_>) -> Result<Compiled> {
         let start = Instant::now();
         let record = match partition.graph.nodes()?[..] {
@@ -141,8 +157,10 @@ impl HipEp {
             file.append(&explain::passes(name, compiled.fired()));
         }
         let passed = start.elapsed() - imported;
-        let shapes = Self::fixed_shapes(&compiled, partition)?;
-        shapes.iter().for_each(|shapes| self.plan_ahead(&compiled, shapes));
+        let axes = Self::input_axes(&compiled, partition)?;
+        let axes: Option<Vec<&[Dim]>> = axes.as_ref().map(|axes| axes.iter().map(Vec::as_slice).collect());
+        let is_fixed = axes.iter().flatten().copied().flatten().all(|axis| axis.fixed().is_some()) && axes.is_some();
+        self.plan_ahead(&compiled, &axes.map_or_else(Vec::new, |axes| ahead::shapes(&axes)));
         let (took, planned) = (start.elapsed(), start.elapsed() - imported - passed);
         tracing::debug!(
             target: "amdgpu_ep::compile",
@@ -153,7 +171,7 @@ impl HipEp {
             timed: self.timed.clone().map(|file| (file, name.into())),
             peak: self.device.peak(),
         };
-        let partition = DevicePartition::new(compiled, shapes.is_some(), self.runs.clone(), watched);
+        let partition = DevicePartition::new(compiled, is_fixed, self.runs.clone(), watched);
         Ok(Compiled { partition: Box::new(partition), context_node })
     }
 

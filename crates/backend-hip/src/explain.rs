@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_without_nodes_is_a_record_too() {
+    fn a_graph_without_nodes_is_recorded() {
         let empty = Placement { partitions: Vec::new(), declined: Vec::new() };
         assert_eq!(
             line(&graph("a \"graph\"", &empty).unwrap()),

@@ -1,7 +1,7 @@
 //! The backend as a standalone plugin: the umbrella loads it, and tests register it directly.
 use std::env;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use exec::Device;
@@ -54,9 +54,9 @@ impl HipFactory {
             );
         }
         // If the session lists no devices, the umbrella passes the device id as an option.
-        let told =
+        let from_option =
             || options.get(keys::DEVICE_ID).filter(|_| request.devices.is_empty()).and_then(|id| id.parse().ok());
-        Runs::new(driver, ordinal.or_else(told).unwrap_or(0), wants_captures && ordinal.is_some())
+        Runs::new(driver, ordinal.or_else(from_option).unwrap_or(0), wants_captures && ordinal.is_some())
     }
 }
 
@@ -83,6 +83,9 @@ impl HipFactory {
         Ok(Arc::new(gpu.with(GpuSettings { dnn, tuned, ..settings })))
     }
 }
+
+/// The entry by which ONNX Runtime GenAI says that it pads attention masks, whichever backend runs the session.
+const GENAI_PADS: &str = "ep.migraphx.static_pad_seq";
 
 /// The driver named by the session's devices. Without devices, the driver requested by `AMDGPU_EP_DRIVER`, as in the
 /// umbrella: on a machine with a real GPU, the host driver would be handed GPU memory.
@@ -123,6 +126,8 @@ impl Factory for HipFactory {
         let driver = driver(said.as_deref(), env::var("AMDGPU_EP_DRIVER").ok().as_deref())?;
         let given = request.options.config_entries()?;
         let entries = given.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let genai = given.get(GENAI_PADS).filter(|_| !given.contains_key(keys::STATIC_PAD_SEQ));
+        let entries = entries.chain(genai.map(|value| (keys::STATIC_PAD_SEQ, value.as_str())));
         let options = keys::TABLE.read(entries).map_err(|error| Error::invalid_argument(error.to_string()))?;
         let tuning = Tuning::new(&options)?;
         let runs = self.runs(request, &options, driver);
@@ -142,6 +147,9 @@ impl Factory for HipFactory {
             runs: Arc::new(runs),
             explain: ReportFile::named(&options).map(Arc::new),
             name: request.name.to_string_lossy().into_owned(),
+            family: options.get(keys::MODEL_ARCH).map(str::to_owned),
+            release: request.runtime.release(),
+            refused: Mutex::default(),
             save,
             folder: saved::folder(&given),
             profiles: Profiles::default(),
@@ -181,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_knows_every_word_that_the_table_accepts() {
+    fn the_engine_accepts_every_word_of_the_option_table() {
         for (key, knows) in [
             (keys::REPLAY, (|word| word.parse::<ReplayMode>().is_ok()) as fn(&str) -> bool),
             (keys::HIPDNN, |word| word.parse::<Mode>().is_ok()),

@@ -119,3 +119,21 @@ impl Parallel for OrtThreads<'_> {
         }
     }
 }
+
+/// Unsafe operations of the crate's tests.
+#[cfg(test)]
+pub(crate) mod tests {
+    use exec::Serial;
+
+    use super::*;
+
+    /// Queues a run, as ONNX Runtime would. The tensors have the shapes of the plan, `out` is its output, and the test
+    /// keeps them until the work is done.
+    pub(crate) fn queue(prepared: Arc<dyn Prepared>, given: &[graph::Tensor], out: &mut [f32], order: Order<'_>) {
+        let inputs: Vec<_> = given.iter().map(|tensor| tensor.bytes().as_ptr()).collect();
+        let outputs = [out.as_mut_ptr().cast()];
+        let run = Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None };
+        // SAFETY: guaranteed by the test.
+        unsafe { prepared.run(run, order) }.unwrap();
+    }
+}

@@ -107,16 +107,23 @@ fn simulated(_: &hip::Device) -> Result<Option<GpuDevice>> {
 }
 
 /// For tests: with `AMDGPU_EP_SIMULATE=gfx1100`, the host driver's device runs kernels in the wave simulator, which
-/// keeps its files in `AMDGPU_EP_SIMULATE_DIR`.
+/// keeps its files in `AMDGPU_EP_SIMULATE_DIR`. The target may name its compute units: `gfx1100@96`. With
+/// `AMDGPU_EP_SIMULATE_TEXTS`, sources are only written to that folder, and the host runs the steps.
 #[cfg(feature = "simulate")]
 fn simulated(device: &hip::Device) -> Result<Option<GpuDevice>> {
-    let Ok(target) = env::var("AMDGPU_EP_SIMULATE") else { return Ok(None) };
+    use kernels::sim::{Recorder, Simulator};
+
+    let Ok(named) = env::var("AMDGPU_EP_SIMULATE") else { return Ok(None) };
+    let failed = |error: String| Error::ep_fail(format!("could not create the wave simulator: {error}"));
+    let (target, units) = named.split_once('@').unwrap_or((&named, "4"));
+    let arch = Arch::new(target, units.parse().map_err(|_| failed(format!("{named:?} is not TARGET@UNITS")))?);
+    if let Some(texts) = env::var_os("AMDGPU_EP_SIMULATE_TEXTS") {
+        return Ok(Some(GpuDevice::new(device.clone(), arch, Arc::new(Recorder(texts.into())))));
+    }
     let folder =
         env::var_os("AMDGPU_EP_SIMULATE_DIR").map_or_else(|| env::temp_dir().join("amdgpu-ep-sim"), PathBuf::from);
-    let failed = |error: std::io::Error| Error::ep_fail(format!("could not create the wave simulator: {error}"));
-    let simulator = kernels::sim::Simulator::new(&folder).map_err(failed)?;
-    let arch = Arch::new(&target, 4);
-    simulator.set_wave(arch.wave).map_err(failed)?;
+    let simulator = Simulator::new(&folder).map_err(|error| failed(error.to_string()))?;
+    simulator.set_wave(arch.wave).map_err(|error| failed(error.to_string()))?;
     tracing::info!(target: "amdgpu_ep::load", "kernels for {target} run under the wave simulator");
     // The simulator caches its own compiled kernels.
     let compiler =

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_driver_is_queried_unless_hipdnn_is_wanted() {
+    fn no_driver_is_queried_unless_hipdnn_is_enabled() {
         for mode in [Mode::Auto, Mode::Off] {
             device(&HostDevice::new(), &Libraries::default(), mode, || panic!("{mode:?} asked for the driver"));
         }

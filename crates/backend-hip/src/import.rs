@@ -1,9 +1,14 @@
 //! Reads ONNX Runtime nodes into records.
+//!
+//! A node is read when it is offered and again when its partition is compiled. Nothing is kept in between, because no
+//! key identifies a node in both: the fused graph has new handles and ids, names may be empty, value names repeat in
+//! sibling subgraphs, and ONNX Runtime may rewrite a graph between two offers. Both ways use [`Reader::node`] and
+//! [`NodeRecord::parse`], so that a claimed node is understood in the same way when it is compiled.
 use std::collections::HashMap;
 
 use graph::ops::Attributes;
 use graph::{Declined, Op, Tensor};
-use ort_ep::view::{Node, Tensor as TensorView, ValueInfo};
+use ort_ep::view::{Graph, Node, Tensor as TensorView, ValueInfo};
 use ort_ep::{Error, ErrorCode, FusedPartition, Result};
 
 use crate::convert;
@@ -31,9 +36,6 @@ pub(crate) fn import(partition: &FusedPartition<'_>) -> Result<Record> {
 /// # Errors
 /// ONNX Runtime failed to describe the node.
 pub(crate) fn parse(node: Node<'_>) -> Result<Result<Box<dyn Op>, Declined>> {
-    if !node.subgraphs()?.is_empty() {
-        return Ok(Err(Declined::new("it has subgraphs")));
-    }
     let mut reader = Reader::new(SMALL_CONSTANT_BYTES);
     match reader.node(node) {
         Ok(node) => Ok(node.parse(&reader.record.values)),
@@ -87,9 +89,15 @@ impl Reader {
     }
 
     fn node(&mut self, node: Node<'_>) -> Result<NodeRecord, Stop> {
+        let mut inputs = self.values(node.inputs()?)?;
         let mut attributes = Attributes::default();
-        for attribute in node.attributes()? {
-            attributes.0.insert(attribute.name()?.to_owned(), convert::attribute(attribute.value()?)?);
+        let subgraphs = node.subgraphs()?;
+        if subgraphs.is_empty() {
+            for attribute in node.attributes()? {
+                attributes.0.insert(attribute.name()?.to_owned(), convert::attribute(attribute.value()?)?);
+            }
+        } else {
+            inputs.extend(self.branches(node, &subgraphs)?);
         }
         Ok(NodeRecord {
             name: node.name()?.to_owned(),
@@ -97,9 +105,31 @@ impl Reader {
             op_type: node.op_type()?.to_owned(),
             since_version: node.since_version()?,
             attributes,
-            inputs: self.values(node.inputs()?)?,
+            inputs,
             outputs: self.values(node.outputs()?)?,
         })
+    }
+
+    /// The results of both branches of an `If`, which must be constants. They follow its condition as inputs.
+    fn branches(&mut self, node: Node<'_>, subgraphs: &[(String, Graph<'_>)]) -> Result<Vec<Option<u32>>, Stop> {
+        if node.op_type()? != "If" || !node.domain()?.is_empty() {
+            return Err(Declined::new("it has subgraphs").into());
+        }
+        let mut results = Vec::new();
+        for name in ["then_branch", "else_branch"] {
+            let branch = subgraphs.iter().find(|(attribute, _)| attribute == name).map(|(_, graph)| graph);
+            let branch = branch.ok_or_else(|| Declined::new(format!("{name} is missing")))?;
+            for output in branch.outputs()? {
+                if !output.is_constant_initializer()? {
+                    return Err(Declined::new(format!("{name} has nodes, and only constants are supported")).into());
+                }
+                // The same name may mean another constant in the other branch, and in another node. Nodes may have equal
+                // names, or none.
+                let unique = format!("{}/{name}/{}", node.id()?, output.name()?);
+                results.push(Some(self.named(unique, output)?));
+            }
+        }
+        Ok(results)
     }
 
     fn values(&mut self, list: Vec<Option<ValueInfo<'_>>>) -> Result<Vec<Option<u32>>, Stop> {
@@ -108,8 +138,11 @@ impl Reader {
 
     /// The id of a value. The value is read the first time it is seen.
     fn value(&mut self, value: ValueInfo<'_>) -> Result<u32, Stop> {
-        let name = value.name()?;
-        if let Some(&known) = self.ids.get(name) {
+        self.named(value.name()?.to_owned(), value)
+    }
+
+    fn named(&mut self, name: String, value: ValueInfo<'_>) -> Result<u32, Stop> {
+        if let Some(&known) = self.ids.get(&name) {
             return Ok(known);
         }
         let is_constant = value.is_constant_initializer()?;
@@ -121,8 +154,8 @@ impl Reader {
         };
         let id = self.record.values.len() as u32;
         let rank = convert::value_rank(value)?;
-        self.record.values.push(ValueRecord { name: name.to_owned(), dtype, rank, constant });
-        self.ids.insert(name.to_owned(), id);
+        self.record.values.push(ValueRecord { name: name.clone(), dtype, rank, constant });
+        self.ids.insert(name, id);
         Ok(id)
     }
 

@@ -8,9 +8,11 @@
 //! wait for its stream runs on ONNX Runtime's thread pool. With the other drivers, the device is a GPU (`gpu`).
 #![deny(unsafe_code)]
 
+mod ahead;
 mod capture;
 mod claim;
 mod convert;
+mod cpu_provider;
 mod ep;
 mod explain;
 mod external;
@@ -21,6 +23,7 @@ mod gpu;
 mod hipdnn;
 mod import;
 mod memory;
+mod padded;
 mod partition;
 mod profile;
 mod progress;

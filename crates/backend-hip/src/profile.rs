@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profiler_watches_only_threads_with_an_event_of_its_own() {
+    fn a_profiler_watches_only_threads_with_its_own_event() {
         let profiles = Profiles::default();
         let first = profiles.profiler().unwrap();
         let second = profiles.profiler().unwrap();

@@ -151,7 +151,7 @@ mod tests {
     use std::thread;
 
     use exec::host::HostDevice;
-    use exec::{CompiledPartition, Input, Prepared, Run, Serial};
+    use exec::{CompiledPartition, Input, Prepared};
     use graph::ops::{self, Attributes, InputInfo, NodeInfo};
     use graph::{DType, Node, Tensor};
 
@@ -193,13 +193,8 @@ mod tests {
             Self { prepared, given, out: [0.0] }
         }
 
-        #[allow(unsafe_code, reason = "the test acts as ONNX Runtime")]
         fn queue(&mut self, order: Order<'_>) {
-            let inputs = self.given.each_ref().map(|tensor| tensor.bytes().as_ptr());
-            let outputs = [self.out.as_mut_ptr().cast()];
-            let run = Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None };
-            // SAFETY: the tensors have the planned shapes and sizes, and the test keeps them until the work is done.
-            unsafe { self.prepared.clone().run(run, order) }.unwrap();
+            crate::ffi::tests::queue(self.prepared.clone(), &self.given, &mut self.out, order);
         }
     }
 
@@ -228,7 +223,7 @@ mod tests {
         let here = ThreadId::current();
         runs.lock().push(OpenRun { thread: here, recording: None });
         work.queue(runs.in_stream(device, stream.raw()));
-        // Meanwhile a run on another thread ends without waiting. The failure does not concern it.
+        // A run on another thread ends without waiting in the meantime. The failure does not concern it.
         thread::scope(|scope| {
             let other = || {
                 runs.lock().push(OpenRun { thread: ThreadId::current(), recording: None });

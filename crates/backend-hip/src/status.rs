@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_that_only_the_model_decides_about_are_its_fault() {
+    fn shapes_that_only_the_model_determines_are_the_models_fault() {
         let misfit = ExecError::Plan(LowerError::Overflow { node: "Expand".into(), shape: vec![1 << 40, 1 << 40] });
         assert_eq!(of_plan(&misfit, true).code(), ErrorCode::InvalidGraph);
         assert_eq!(of_plan(&misfit, false).code(), ErrorCode::InvalidArgument);

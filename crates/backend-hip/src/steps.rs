@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn without_hipdnn_every_step_is_our_own() {
+    fn without_hipdnn_our_code_runs_every_step() {
         let compiled = compiled("Softmax", &[2], &HostDevice::new());
         let prepared = compiled.plan(&[Input { shape: &[2, 3], value: None }]).unwrap();
         assert_eq!(summary(&*prepared), "1 steps, 1 by our own kernels");

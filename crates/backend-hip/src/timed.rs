@@ -1,6 +1,6 @@
 //! Measures step times for `amdgpu-ep bench --steps` and `explain --steps`.
 //!
-//! Times are measured by the device. Steps are timed one by one, so a run takes longer and is not replayed as a captured
+//! The device measures the times. Steps are timed one by one, so a run takes longer and is not replayed as a captured
 //! graph.
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_one_line_and_a_run_without_steps_none() {
+    fn a_run_is_one_line_unless_it_has_no_steps() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("times");
         let (runs, partition): (_, Arc<str>) = (Arc::new(ReportFile::new(&file)), "p".into());

@@ -4,6 +4,9 @@
 //! logits: the other rows are zero, or omitted. Nodes of other providers may read a partition's outputs, so only model
 //! outputs that no node reads are marked for the engine.
 //!
+//! ONNX Runtime GenAI pads the attention mask to its maximum width, and says so with `ep.migraphx.static_pad_seq`. The
+//! engine then takes the length of a sequence from the mask's values where the model takes it from the width.
+//!
 //! The session-config entry `ep.hip.disable_passes` lists passes and stages to disable, separated by commas. The entry
 //! `ep.hip.dump_dir` names a folder, which is created if necessary. Each stage of each partition is written to a text
 //! file in it, named after the partition, a running number and the stage.
@@ -16,11 +19,11 @@ use exec::{Settings, Watcher};
 use graph::pass::Selection;
 use graph::{Graph, Unread};
 use options::BackendOptions;
-use options::hip::{DISABLE_PASSES, DUMP_DIR, LAST_LOGITS};
+use options::hip::{DISABLE_PASSES, DUMP_DIR, LAST_LOGITS, STATIC_PAD_SEQ};
 use ort_ep::{Error, Result, view};
 
 /// The maximum number of files per partition: a session with ever-changing shapes must not fill the disk.
-const MOST_FILES: usize = 100;
+const MAX_FILES: usize = 100;
 
 /// The settings of a session.
 #[derive(Default)]
@@ -29,6 +32,8 @@ pub(crate) struct Tuning {
     dump: Option<PathBuf>,
     /// What to do with logits that are not read; `None` if all may be read.
     unread: Option<Unread>,
+    /// Whether the application pads attention masks.
+    padded_masks: bool,
     /// The outputs of the model that no node reads.
     ends: Mutex<Vec<String>>,
 }
@@ -51,7 +56,18 @@ impl Tuning {
             Some("alone") => Some(Unread::LeftOut),
             _ => None,
         };
-        Ok(Self { passes, dump: options.get(DUMP_DIR).map(PathBuf::from), unread, ends: Mutex::default() })
+        Ok(Self {
+            passes,
+            dump: options.get(DUMP_DIR).map(PathBuf::from),
+            unread,
+            padded_masks: options.is_on(STATIC_PAD_SEQ),
+            ends: Mutex::default(),
+        })
+    }
+
+    /// Whether the application pads attention masks to a fixed width.
+    pub fn padded_masks(&self) -> bool {
+        self.padded_masks
     }
 
     /// Inspects a graph of the model before its partitions are compiled.
@@ -72,8 +88,12 @@ impl Tuning {
         Ok(())
     }
 
-    /// Marks the outputs of which only the last rows are needed.
+    /// Tells the graph what the application promises: which outputs are read only at the last rows, and whether masks
+    /// are padded.
     pub fn mark(&self, graph: &mut Graph) {
+        if self.padded_masks {
+            graph.set_padded_masks();
+        }
         let Some(unread) = self.unread else { return };
         let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let outputs = graph.outputs().iter().map(|&id| &graph.value(id).name);
@@ -95,7 +115,7 @@ fn writer(folder: &Path, partition: &str) -> Watcher {
     let written = AtomicUsize::new(0);
     Arc::new(move |stage: &str, text: &dyn fmt::Display| {
         let number = written.fetch_add(1, Ordering::Relaxed);
-        if number >= MOST_FILES {
+        if number >= MAX_FILES {
             return;
         }
         let mut file = base.clone().into_os_string();
@@ -144,11 +164,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let below = folder.path().join("made").join("here");
         let watcher = tuning(DUMP_DIR, below.to_str().unwrap()).unwrap().settings("../a b").watcher.unwrap();
-        (0..MOST_FILES + 3).for_each(|_| watcher("plan-0/x", &"text"));
+        (0..MAX_FILES + 3).for_each(|_| watcher("plan-0/x", &"text"));
         let mut names: Vec<_> =
             std::fs::read_dir(&below).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
-        assert_eq!((names.len(), names[0].as_str()), (MOST_FILES, "___a_b.00-plan-0_x.txt"));
+        assert_eq!((names.len(), names[0].as_str()), (MAX_FILES, "___a_b.00-plan-0_x.txt"));
         assert_eq!(std::fs::read_to_string(below.join(&names[7])).unwrap(), "text");
     }
 

@@ -12,6 +12,6 @@ fn steps_appear_in_the_profile() {
 }
 
 #[test]
-fn passes_are_recorded_switched_off_and_shown() {
+fn passes_are_recorded_disabled_and_dumped() {
     common::on_each_runtime("passes.py");
 }

@@ -64,7 +64,7 @@ pub(crate) fn match_hardware<'a>(devices: &[Device], listed: &[HardwareDevice<'a
         .collect()
 }
 
-/// The index of the match for each wanted address: by address, then by order if the remaining counts are equal.
+/// The index of the match for each requested address: by address, then by order if the remaining counts are equal.
 fn pair(wanted: &[Option<PciAddress>], found: &[Option<PciAddress>]) -> Vec<Option<usize>> {
     let mut free: Vec<usize> = (0..found.len()).collect();
     let mut pairs: Vec<Option<usize>> = wanted
@@ -149,6 +149,18 @@ mod tests {
     #[test]
     fn pairs_by_address_whatever_the_order() {
         assert_eq!(pair(&[at(1), at(2)], &[at(2), at(3), at(1)]), [Some(2), Some(0)]);
+    }
+
+    #[test]
+    fn devices_that_hip_hides_or_reorders_keep_their_own_hardware() {
+        let (integrated, discrete) = (at(1), at(3));
+        let listed = [integrated, discrete];
+        // HIP_VISIBLE_DEVICES=1, =0 and =1,0 on a machine with both.
+        assert_eq!(pair(&[discrete], &listed), [Some(1)]);
+        assert_eq!(pair(&[integrated], &listed), [Some(0)]);
+        assert_eq!(pair(&[discrete, integrated], &listed), [Some(1), Some(0)]);
+        // A driver that reports no address: the one device could be either.
+        assert_eq!(pair(&[None], &listed), [None]);
     }
 
     #[test]

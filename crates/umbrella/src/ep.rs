@@ -41,7 +41,8 @@ impl Ep for AmdGpuEp {
     }
 
     fn available_bytes(&self) -> Option<u64> {
-        // A driver that reports 0 of 0 bytes does not know: a budget of zero would leave every node to others.
+        // A driver that reports 0 of 0 bytes does not know its memory: a budget of zero would leave every node to other
+        // providers.
         self.context.device.memory_info().ok().filter(|memory| memory.total > 0).map(|memory| memory.free as u64)
     }
 }

@@ -28,7 +28,7 @@ mod ffi;
 mod memory;
 mod ownership;
 pub mod routing;
-mod selection;
+pub mod selection;
 pub mod session_route;
 mod status;
 mod stream;

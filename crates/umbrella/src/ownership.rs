@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_block_around_an_address_and_nothing_beside_it() {
+    fn finds_the_block_that_contains_an_address() {
         // Far from any address of a real block.
         let base = 0x7000_0000_0000_0000;
         let entry = enter(base, 0x100, Owner::Device(3));

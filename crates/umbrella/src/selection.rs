@@ -2,25 +2,40 @@
 
 /// The properties that the choice depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Candidate {
+pub struct Candidate {
     /// The device's number, as in the option `device_id`.
     pub id: u32,
+    /// Whether it shares the host's memory.
     pub integrated: bool,
+    /// Bytes of memory.
     pub total_memory: usize,
 }
 
 /// Why no device is available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SelectionError {
+pub enum SelectionError {
+    /// There is none.
     #[error("no device is available\n  help: amdgpu-ep doctor says why")]
     NoDevice,
+    /// There is no device with this number.
     #[error("device_id {asked} does not exist: the devices are numbered {}", list(.known))]
-    Unknown { asked: u32, known: Vec<u32> },
+    Unknown {
+        /// The number.
+        asked: u32,
+        /// The numbers of all devices.
+        known: Vec<u32>,
+    },
+    /// Another device was selected.
     #[error(
         "device_id {asked} contradicts the selected device{}\n  help: omit device_id, or select the device with that number",
         if .selected.len() == 1 { format!(" {}", list(.selected)) } else { format!("s {}", list(.selected)) }
     )]
-    Contradiction { asked: u32, selected: Vec<u32> },
+    Contradiction {
+        /// The number.
+        asked: u32,
+        /// The numbers of the selected devices.
+        selected: Vec<u32>,
+    },
 }
 
 /// Smaller is better: discrete before integrated, then more memory before less.
@@ -31,7 +46,10 @@ pub(crate) fn rank_of(device: &Candidate) -> impl Ord + use<> {
 /// Picks one of the `selected` devices, or of all `known` ones if none was selected.
 ///
 /// Clients such as ONNX Runtime GenAI select every device of the provider, so several devices are not an error.
-pub(crate) fn select(known: &[Candidate], selected: &[u32], device_id: Option<u32>) -> Result<u32, SelectionError> {
+///
+/// # Errors
+/// There is no device, or `device_id` is not the number of one that may be picked.
+pub fn select(known: &[Candidate], selected: &[u32], device_id: Option<u32>) -> Result<u32, SelectionError> {
     if known.is_empty() {
         return Err(SelectionError::NoDevice);
     }

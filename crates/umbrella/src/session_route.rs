@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trace_is_one_line_with_all_that_was_asked() {
+    fn the_trace_is_one_line_with_all_inputs() {
         let llama = Hint::new("Llama");
         let query = Query {
             arch: "gfx1151",

@@ -32,8 +32,8 @@ impl StreamSet {
                 continue;
             }
             match stream.synchronize() {
-                // Another thread began to capture it since the question. Its queued work was done by then, and the
-                // backend repeats the capture that this call has ended.
+                // Another thread began to capture the stream after the check. Its queued work was already done, and the
+                // backend repeats the capture that this call ended.
                 Err(error) if error.is_capture() => {}
                 done => done?,
             }

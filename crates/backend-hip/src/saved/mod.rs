@@ -43,7 +43,7 @@ const ARCH: &str = "any";
 const NOTHING: u32 = u32::MAX;
 
 /// Element types by their ONNX numbers.
-const DTYPES: [(u8, DType); 13] = [
+const DTYPES: [(u8, DType); 17] = [
     (1, DType::F32),
     (2, DType::U8),
     (3, DType::I8),
@@ -57,6 +57,10 @@ const DTYPES: [(u8, DType); 13] = [
     (12, DType::U32),
     (13, DType::U64),
     (16, DType::Bf16),
+    (17, DType::F8E4M3Fn),
+    (18, DType::F8E4M3Fnuz),
+    (19, DType::F8E5M2),
+    (20, DType::F8E5M2Fnuz),
 ];
 
 /// Kinds of attributes.

@@ -64,7 +64,7 @@ fn kept_as(cache: &Cache, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_program_is_made_once() {
+fn a_program_is_compiled_once() {
     let folder = tempfile::tempdir().unwrap();
     let (cache, texts) = (cache(&folder.path().join("below/it")), Texts::new("program a"));
     assert_eq!(cache.fetch(&key("a"), &texts).unwrap(), ("program a".to_owned(), Origin::Compiled));

@@ -85,8 +85,8 @@ pub(crate) fn place<'a>(
 }
 
 /// Groups nodes so that every value a node needs at compile time is known within its group: values computed by another
-/// group are not. Nodes for which this fails are declined, which changes the groups, so this repeats until it declines no
-/// more nodes.
+/// group are not. Nodes for which this fails are declined, which changes the groups, so this repeats until it declines
+/// no more nodes.
 fn settle(
     nodes: &[Node<'_>],
     makers: &[Vec<usize>],

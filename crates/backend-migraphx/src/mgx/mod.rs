@@ -12,26 +12,21 @@
 //! One function table covers releases 2.8 to 2.17. Functions that newer releases added are a [`Feature`] that may be
 //! absent. The numbers of the element types changed under the same soname, so the library itself is asked for them.
 //!
+//! The binding has three layers: `sys` (function pointers, and loading), `result` (the same functions, returning a
+//! `Result`) and `safe` (the owned types of this table).
+//!
 //! MIGraphX writes the reason of a failure only to stderr. The errors here name the call, its status and the step. They
 //! do not capture stderr, because it belongs to the host process.
 
 mod error;
-mod handle;
-mod library;
-mod loader;
-mod operators;
-mod options;
-mod program;
-mod results;
-mod saved;
-mod shape;
+mod result;
+mod safe;
 mod sys;
-mod types;
+mod version;
 
 pub use error::MgxError;
-pub use library::{Feature, Library, Target, Version};
-pub use options::{CompileOptions, ParseOptions, Quantize, Sample};
-pub use program::{Parameter, Program, Role};
-pub use results::Results;
-pub use saved::SavedHeader;
-pub use shape::Shape;
+pub use safe::{
+    CompileOptions, Library, Parameter, ParseOptions, Program, Quantize, Results, Role, Sample, SavedHeader, Shape,
+    Target,
+};
+pub use version::{Feature, Version};

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_rows_are_a_run_each() {
+    fn partial_rows_are_one_run_each() {
         assert_eq!(runs(&[2, 3], &[3, 1], &[5, 1]), [(0, 0, 12), (12, 20, 12)]);
         assert_eq!(runs(&[2, 2], &[2, 1], &[1, 2]).len(), 4, "transposed");
     }

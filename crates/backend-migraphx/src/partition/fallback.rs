@@ -1,17 +1,19 @@
-//! Runs shapes that MIGraphX cannot compile on ONNX Runtime's CPU provider.
-use ort_ep::view::{HostSession, HostTensor, KernelContext};
+//! Runs shapes that MIGraphX cannot compile, or whose program fails, on ONNX Runtime's CPU provider.
+use ort_ep::view::{HostSession, HostTensor, KernelContext, TensorMut};
 use ort_ep::{Error, Result};
 
 use super::MgxPartition;
 use super::memory::{Buffer, Mover};
 use super::run::Tensors;
 
-/// Runs a partition on the CPU. `reason` says why MIGraphX could not compile it.
+/// Runs a partition on the CPU. `reason` says why MIGraphX cannot run it. `requested` are the outputs, if ONNX Runtime
+/// was asked for them before: a call may do that once.
 pub(super) fn run(
     partition: &MgxPartition,
     context: &KernelContext<'_>,
     inputs: &Tensors<'_>,
     mover: Mover<'_>,
+    requested: Option<Vec<Option<TensorMut<'_>>>>,
     reason: &str,
 ) -> Result<()> {
     let model = &partition.shared.model;
@@ -47,11 +49,19 @@ pub(super) fn run(
     }
     let names: Vec<_> = model.outputs.iter().map(|output| output.name.as_str()).collect();
     let results = session.run(&tensors, &names)?;
+    let mut requested = requested.map(Vec::into_iter);
     for (result, &at) in results.iter().zip(&partition.positions.outputs) {
         let result = result.as_tensor();
-        if let Some(mut output) = context.output(at, result.shape()?)? {
+        let output = match &mut requested {
+            Some(requested) => requested.next().flatten(),
+            None => context.output(at, result.shape()?)?,
+        };
+        if let Some(mut output) = output {
             let bytes = result.bytes()?;
-            // SAFETY: the output was created with the result's shape. The result lives until after the wait.
+            if output.size_bytes()? != bytes.len() {
+                return Err(Error::fail(format!("output {at} has another size on the CPU; {reason}")));
+            }
+            // SAFETY: the output has the result's size. The result lives until after the wait.
             unsafe { mover.copy(output.address()?, bytes.as_ptr(), bytes.len())? };
         }
     }

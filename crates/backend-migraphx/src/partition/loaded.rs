@@ -19,6 +19,8 @@ pub(super) struct Loaded {
     /// By parameter index.
     staging: HashMap<usize, Buffer>,
     replay: Replay,
+    /// True after the first successful run.
+    pub has_run: bool,
 }
 
 /// HIP-graph replay of a program.
@@ -79,7 +81,7 @@ impl Loaded {
     pub fn new(program: Program, replay: bool) -> Result<Self> {
         let (parameters, outputs) = (program.parameters().map_err(status::of)?, program.outputs().map_err(status::of)?);
         let replay = if replay { Replay::Wanted } else { Replay::Off };
-        Ok(Self { program, parameters, outputs, staging: HashMap::new(), replay })
+        Ok(Self { program, parameters, outputs, staging: HashMap::new(), replay, has_run: false })
     }
 
     /// The program, for saving.

@@ -37,7 +37,7 @@ pub(crate) struct MgxPartition {
     shared: Arc<Shared>,
     positions: Positions,
     runtime: Runtime,
-    /// Runs the shapes that MIGraphX cannot compile.
+    /// Runs the shapes that MIGraphX cannot compile or run.
     fallback: OnceLock<HostSession>,
     background: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -127,12 +127,9 @@ impl Shared {
             let program = self.tools.program(&self.model, shapes).map_err(|error| error.to_string())?;
             Loaded::new(program, self.tools.options.hip_graph).map_err(|error| error.to_string())
         });
-        if let Err(reason) = &made {
-            tracing::warn!(target: "amdgpu_ep::run", "a partition runs on the CPU for the shapes {shapes:?}: {reason}");
-        }
         *state = match made {
             Ok(loaded) => State::Ready(Box::new(loaded)),
-            Err(reason) => State::Failed(reason),
+            Err(reason) => State::failed(reason, shapes),
         };
     }
 }

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn states_of_tokens_are_padded_and_cut_between_partitions() {
+    fn token_states_are_padded_and_trimmed_between_partitions() {
         let inputs = [value("attended", &["b", "s", "8"]), value("cos", &["64", "4"])];
         let outputs = [value("packed", &["b", "s", "24"])];
         let found = sequences(&inputs, &outputs).unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_that_padding_could_leave_is_not_padded() {
+    fn a_partition_that_could_leak_padding_is_not_padded() {
         let ids = [integers("input_ids", ElementType::I64)];
         for output in [
             value("unknown", &["b", "?", "8"]),
@@ -298,7 +298,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_padded_is_cut_back(rows in 1..20_usize, other in 1..20_usize) {
+        fn padded_axes_are_trimmed_again(rows in 1..20_usize, other in 1..20_usize) {
             let options = options(&[("max_dynamic_batch", "16")]);
             let inputs = [value("x", &["n", "?"]), value("y", &["n"])];
             let shapes = [vec![rows, other], vec![rows]];

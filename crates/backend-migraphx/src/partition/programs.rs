@@ -9,8 +9,16 @@ pub(super) enum State {
     Empty,
     /// Compiled.
     Ready(Box<Loaded>),
-    /// Compilation failed for this reason.
+    /// Compilation or the first run failed for this reason.
     Failed(String),
+}
+
+impl State {
+    /// The state after a failure, which a warning tells the user.
+    pub fn failed(reason: String, shapes: &[Vec<usize>]) -> Self {
+        tracing::warn!(target: "amdgpu_ep::run", "a partition runs on the CPU for the shapes {shapes:?}: {reason}");
+        Self::Failed(reason)
+    }
 }
 
 /// One set of shapes. The thread that holds the lock compiles or runs; others with the same shapes wait.

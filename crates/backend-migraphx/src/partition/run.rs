@@ -1,6 +1,6 @@
 //! One run of a partition.
 use ort_ep::view::{KernelContext, Tensor};
-use ort_ep::{Error, Result};
+use ort_ep::{Error, ErrorCode, Result};
 
 use super::loaded::{Call, Input, Output};
 use super::memory::Mover;
@@ -30,7 +30,7 @@ pub(super) fn compute(partition: &MgxPartition, context: &KernelContext<'_>) -> 
         State::Failed(reason) => {
             let reason = reason.clone();
             drop(state);
-            return super::fallback::run(partition, context, &inputs, mover, &reason);
+            return super::fallback::run(partition, context, &inputs, mover, None, &reason);
         }
     };
     let bound = bind(partition, &inputs)?;
@@ -71,10 +71,29 @@ pub(super) fn compute(partition: &MgxPartition, context: &KernelContext<'_>) -> 
     // SAFETY: ONNX Runtime keeps inputs and outputs for the call, in the shapes read above, and nothing else writes the
     // outputs. With the host driver, or without a driver, all memory is RAM. Otherwise tensors are in device memory,
     // which programs on the device access directly and others through the mover.
-    unsafe { loaded.run(&call)? };
-    drop((current, held, state));
+    let ran = unsafe { loaded.run(&call) };
+    drop(current);
+    if let Err(error) = ran {
+        if loaded.has_run || !can_fall_back(partition, &error) {
+            return Err(error);
+        }
+        // Work on the stream may still use the program's memory. A lost device fails here.
+        mover.wait()?;
+        let reason = error.to_string();
+        *state = State::failed(reason.clone(), &padding.shapes);
+        drop(state);
+        return super::fallback::run(partition, context, &inputs, mover, Some(held), &reason);
+    }
+    loaded.has_run = true;
+    drop((held, state));
     partition.look_ahead(&padding);
     Ok(())
+}
+
+/// Whether the CPU can take over from a program that failed at its first run: not if only this call failed, because
+/// memory was short, and not if there is only the compiled program (fixed shapes, and compiled models).
+fn can_fall_back(partition: &MgxPartition, error: &Error) -> bool {
+    error.code() != ErrorCode::Fail && !partition.shared.model.bytes.is_empty()
 }
 
 fn inputs<'a>(partition: &MgxPartition, context: &KernelContext<'a>) -> Result<Tensors<'a>> {

@@ -23,8 +23,8 @@ pub fn damaged_inputs_are_errors_or_programs(library: &Library) {
         let mut command = this_program();
         command.env(CHILD, format!("{next} {}", library.file().display()));
         let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        let last: usize = told.lines().last().and_then(|line| line.parse().ok()).unwrap();
+        let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let last: usize = output_text.lines().last().and_then(|line| line.parse().ok()).unwrap();
         // A panic in our code gives an exit status; only a crash in MIGraphX ends the process with a signal.
         assert!(output.status.code().is_none_or(|code| code == 0), "number {last}: {}", output.status);
         if !output.status.success() {

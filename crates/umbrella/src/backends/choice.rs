@@ -75,7 +75,7 @@ impl Backends {
             session.request.options.entries_where(|key| !withheld.iter().any(|withheld| withheld == key))?
         };
         if let Some(namespace) = backend.namespace() {
-            // MIGraphX's options mean nothing to our own engine.
+            // MIGraphX's options have no meaning for our own engine.
             let table = (*backend == BackendName::Hip).then_some(&options::hip::TABLE);
             let given = session.request.options.config_entries()?;
             for (key, value) in relayed(session.options, session.context.id(), namespace, table, &given)? {

@@ -55,7 +55,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_wrapped_text_comes_back_whole(inner in ".*", file in "/[a-z;%3B25]{1,12}", named in 0usize..5) {
+        fn a_wrapped_text_survives_a_round_trip(inner in ".*", file in "/[a-z;%3B25]{1,12}", named in 0usize..5) {
             let backend = BackendName::NAMED.get(named).cloned().unwrap_or(BackendName::Library(file.into()));
             let info = format!("{}{inner}", prefix(&backend));
             prop_assert_eq!(read(&info), Info::Of(backend, &inner));

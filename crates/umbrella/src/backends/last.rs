@@ -1,5 +1,5 @@
-//! Which backend the calling thread's last session went to. ONNX Runtime has no way to ask a session, and a program that
-//! feeds sequences must know whether every new shape is compiled for minutes.
+//! The backend of the calling thread's last session. ONNX Runtime has no function that returns it, and a program that
+//! runs many sequence lengths must know whether each new shape takes minutes to compile.
 use std::cell::Cell;
 use std::ffi::CStr;
 
@@ -10,7 +10,7 @@ thread_local! {
     static LAST: Cell<&'static CStr> = const { Cell::new(c"") };
 }
 
-/// Remembers where the session that is being made on this thread goes; `None` is nowhere.
+/// Records the backend of the session that this thread is creating; `None` if no backend took it.
 pub(super) fn remember(backend: Option<&BackendName>) {
     LAST.set(match backend {
         None => c"",
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_backends_and_of_this_thread() {
+    fn the_last_backend_is_tracked_per_thread() {
         for backend in BackendName::NAMED {
             remember(Some(&backend));
             assert_eq!(last().to_str().unwrap(), backend.to_string());

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_known_by_its_file_is_looked_for_nowhere_else() {
+    fn a_library_given_by_path_is_not_searched_elsewhere() {
         let backend = BackendName::Library("/opt/x/libx.so".into());
         assert_eq!(files(&backend, Some("/opt/ep".into()), Some("/a".into())), ["/opt/x/libx.so"]);
     }

@@ -185,7 +185,8 @@ impl<S: Source, F: Fences> CachingAllocator<S, F> {
                 Err(source) => source,
             };
             let state = self.shared.lock();
-            // Blocks that other threads freed meanwhile went to the cache: freeing them may let another try succeed.
+            // Other threads may have freed blocks into the cache in the meantime: freeing those may let another try
+            // succeed.
             if state.idle.bytes() == 0 || tries == MAX_TRIES {
                 return Err(AllocError::OutOfMemory { asked: bytes, in_use: state.statistics.in_use, cached, source });
             }

@@ -27,7 +27,7 @@ fn names(query: &Query<'_>) -> String {
 }
 
 #[test]
-fn auto_goes_by_architecture() {
+fn auto_depends_on_the_architecture() {
     let none = RoutingTable::default();
     for (arch, linux, windows) in [
         ("gfx900", "migraphx hip", "directx migraphx hip"),
@@ -95,7 +95,7 @@ fn a_language_model_goes_to_migraphx_where_hip_cannot_be_used() {
 }
 
 #[test]
-fn webnn_goes_to_directx_where_there_is_one() {
+fn webnn_uses_directx_where_it_exists() {
     let none = RoutingTable::default();
     let (webnn, llama) = (Hint::new(" WebNN "), Hint::new("llama"));
     for arch in ["gfx1100", "gfx1151", "gfx90a", ""] {

@@ -1,9 +1,9 @@
 //! The ONNX operators that MIGraphX's parser supports, by name without a domain.
 
 use std::collections::BTreeSet;
-use std::ffi::CStr;
 
-use super::sys::Table;
+use crate::mgx::result;
+use crate::mgx::sys::Loaded;
 
 /// The operators assumed for releases before 2.15, which cannot list them.
 const BEFORE_2_15: &str = "Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh ATen Attention AveragePool \
@@ -22,26 +22,10 @@ SkipSimplifiedLayerNormalization Slice Softmax SoftmaxCrossEntropyLoss Softplus 
 Squeeze Sub Sum Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze Upsample Where Xor";
 
 /// The library's own list, or ours if it has none.
-pub(super) fn of(table: &Table) -> BTreeSet<String> {
-    let asked = listed(table).unwrap_or_default();
-    if asked.is_empty() { BEFORE_2_15.split_whitespace().map(str::to_owned).collect() } else { asked }
-}
-
-fn listed(table: &Table) -> Option<BTreeSet<String>> {
-    let (size, name_at) = (table.get_onnx_operators_size?, table.get_onnx_operator_name_at_index?);
-    let mut count = 0;
-    // SAFETY: `count` is a valid out-pointer.
-    if unsafe { size(&mut count) } != 0 {
-        return None;
+pub(super) fn of(library: &Loaded) -> BTreeSet<String> {
+    let listed = result::onnx::operators(library, &|| "listing the operators".to_owned()).unwrap_or_default();
+    if listed.is_empty() {
+        return BEFORE_2_15.split_whitespace().map(str::to_owned).collect();
     }
-    let name = |index| {
-        let mut text = std::ptr::null_mut();
-        // SAFETY: `text` is a valid out-pointer, and `index` is below the count.
-        if unsafe { name_at(&mut text, index) } != 0 || text.is_null() {
-            return None;
-        }
-        // SAFETY: MIGraphX returns a NUL-terminated name from a static list.
-        Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
-    };
-    (0..count).map(name).collect()
+    listed.into_iter().collect()
 }

@@ -1,4 +1,5 @@
-//! Opens the C library and detects its version. It stays loaded for the life of the process; see [`Library`].
+//! Opens the C library and finds its version. It stays loaded for the life of the process; see
+//! [`Library`](crate::mgx::Library).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,22 +7,17 @@ use std::path::{Path, PathBuf};
 use dylib::rocm::MIGRAPHX;
 use dylib::{Candidate, Failed, Library, SearchContext};
 
-use super::library::Version;
-use super::sys::Table;
-use super::types::Numbering;
-use super::{MgxError, operators};
+use super::Table;
+use crate::mgx::{MgxError, Version};
 
-/// A filled function table, and where it came from.
-pub(super) struct Loaded {
+/// A filled function table, and the file that it came from.
+pub struct Loaded {
     pub table: Table,
     pub file: PathBuf,
-    pub version: Option<Version>,
-    pub numbering: Numbering,
-    pub operators: std::collections::BTreeSet<String>,
 }
 
 /// The candidates: `explicit`, or the result of the shared search.
-pub(super) fn candidates(explicit: Option<&Path>) -> Vec<Candidate> {
+pub fn candidates(explicit: Option<&Path>) -> Vec<Candidate> {
     let mut context = SearchContext::of_process();
     if let (Some(variable), Some(place)) = (MIGRAPHX.variable, explicit) {
         context.variables.insert(variable, place.to_owned());
@@ -30,36 +26,26 @@ pub(super) fn candidates(explicit: Option<&Path>) -> Vec<Candidate> {
 }
 
 /// Opens the first usable library.
-pub(super) fn load(candidates: Vec<Candidate>) -> Result<Loaded, MgxError> {
+pub fn load(candidates: Vec<Candidate>) -> Result<Loaded, MgxError> {
     let found = dylib::load(candidates, MIGRAPHX.anchor, |library| {
         // SAFETY: the file has MIGraphX's name, or the user named it as MIGraphX. The table matches its header.
         unsafe { Table::fill(&library) }
     });
     match found {
-        Ok(found) => describe(found.table, fs::canonicalize(&found.file).unwrap_or(found.file)),
+        Ok(found) => Ok(Loaded { table: found.table, file: fs::canonicalize(&found.file).unwrap_or(found.file) }),
         Err(Failed { incomplete: Some((file, missing)), .. }) => Err(MgxError::Incomplete { file, missing }),
         Err(Failed { attempts, .. }) => Err(MgxError::NotFound { attempts }),
     }
 }
 
-fn describe(table: Table, file: PathBuf) -> Result<Loaded, MgxError> {
-    let numbering = Numbering::probe(&table)
-        .ok_or_else(|| MgxError::answer("an element type numbered 4 that is neither float nor double"))?;
-    let version = fs::read(&file).ok().and_then(|bytes| core_version(&bytes));
-    let operators = operators::of(&table);
-    tracing::debug!(
-        target: "amdgpu_ep::load",
-        library = %file.display(),
-        version = %version.map_or_else(|| "unknown".to_owned(), |version| version.to_string()),
-        operators = operators.len(),
-        "loaded MIGraphX"
-    );
-    Ok(Loaded { table, file, version, numbering, operators })
+impl Loaded {
+    /// The version of the core library that the C library is linked with.
+    pub fn version(&self) -> Option<Version> {
+        fs::read(&self.file).ok().and_then(|bytes| core_version(&bytes))
+    }
 }
 
-/// The version of the core library that a C library is linked with.
-///
-/// The C library has no function for it, but depends on the core library by a name that ends in `major * 1000000 +
+/// The C library has no function for its version, but depends on the core library by a name that ends in `major * 1000000 +
 /// minor * 1000 + patch`.
 fn core_version(c_library: &[u8]) -> Option<Version> {
     const CORE: &[u8] = b"\0libmigraphx.so.";
@@ -73,7 +59,7 @@ fn core_version(c_library: &[u8]) -> Option<Version> {
 
 /// Opens a target's library from the C library's folder. MIGraphX asks the loader for it by bare name and so gets the
 /// matching copy. If there is none in that folder, MIGraphX's own search decides.
-pub(super) fn preload_target(c_library: &Path, version: Option<Version>, target: &str) {
+pub fn preload_target(c_library: &Path, version: Option<Version>, target: &str) {
     let (Some(folder), Some(Version { major, minor, patch })) = (c_library.parent(), version) else { return };
     let name = format!("libmigraphx_{target}.so.{}", major * 1_000_000 + minor * 1000 + patch);
     let folders = [folder.to_owned(), folder.join("migraphx/lib"), folder.join("../lib/migraphx/lib")];

@@ -3,7 +3,8 @@
 use ort_ep::ElementType;
 
 use super::handle::Owned;
-use super::sys::{Datatype, Table};
+use crate::mgx::result;
+use crate::mgx::sys::{Datatype, Loaded};
 
 /// The numbers since 2.14. Older releases lack `fp4x2`, and everything after it is one lower.
 const NEW: [Option<ElementType>; 19] = [
@@ -45,13 +46,13 @@ impl Numbering {
     ///
     /// The end of the range is not probed, because MIGraphX writes to stderr for an unknown number. The functions for
     /// fp8 were added with the last of the old numbers (2.12); the fp8 types of 2.9 to 2.11 are not used.
-    pub(super) fn probe(table: &Table) -> Option<Numbering> {
-        let new = match bytes_of_one(table, PROBE)? {
+    pub(super) fn probe(library: &Loaded) -> Option<Numbering> {
+        let new = match bytes_of_one(library, PROBE)? {
             4 => true,
             8 => false,
             _ => return None,
         };
-        let known = match (new, table.quantize_fp8.is_some()) {
+        let known = match (new, library.table.quantize_fp8.is_some()) {
             (true, _) => 19,
             (false, true) => 18,
             (false, false) => 13,
@@ -74,17 +75,11 @@ impl Numbering {
 }
 
 /// The size in bytes of one element of the type with this number.
-fn bytes_of_one(table: &Table, number: Datatype) -> Option<usize> {
+fn bytes_of_one(library: &Loaded, number: Datatype) -> Option<usize> {
     let doing = || "reading the size of an element".to_owned();
-    let lengths = [1usize];
-    let shape = Owned::make("shape_create", table.shape_destroy, doing, |out| {
-        // SAFETY: `out` is a valid out-pointer. The lengths are only read during the call.
-        unsafe { (table.shape_create)(out, number, lengths.as_ptr(), lengths.len()) }
-    });
-    let shape = shape.ok()?;
-    let mut bytes = 0;
-    // SAFETY: the shape is alive, and `bytes` is a valid out-pointer.
-    (unsafe { (table.shape_bytes)(&mut bytes, shape.raw()) } == 0).then_some(bytes)
+    let shape = Owned::new(result::shape::create(library, number, &[1], &doing).ok()?);
+    // SAFETY: the shape is alive.
+    unsafe { result::shape::bytes(library, shape.raw(), &doing) }.ok()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The lowest layer: function pointers with the C library's signatures.
+//! The lowest layer: function pointers with the C library's signatures, and the code that loads them.
 //!
 //! Enums are plain integers here, because their numbers differ between releases.
 
@@ -6,14 +6,18 @@ use std::ffi::{c_char, c_int, c_void};
 
 use dylib::Library;
 
+pub mod loader;
+
+pub use loader::Loaded;
+
 /// 0 is success.
-pub(super) type Status = c_int;
+pub type Status = c_int;
 /// Any opaque handle.
-pub(super) type Handle = *mut c_void;
+pub type Handle = *mut c_void;
 /// A number of `migraphx_shape_datatype_t`.
-pub(super) type Datatype = c_int;
+pub type Datatype = c_int;
 /// A function that takes one handle: a destructor, or a conversion of a whole program.
-pub(super) type OfHandle = unsafe extern "C" fn(Handle) -> Status;
+pub type OfHandle = unsafe extern "C" fn(Handle) -> Status;
 type Create = unsafe extern "C" fn(*mut Handle) -> Status;
 type Quantize = unsafe extern "C" fn(Handle, Handle, Handle) -> Status;
 /// The string is a `printf` format.
@@ -26,7 +30,7 @@ macro_rules! function_table {
         optional { $( $(#[$om:meta])* $o:ident: $ot:ty; )* }
     ) => {
         /// The functions of one `libmigraphx_c`. Optional functions were added after 2.8.
-        pub(super) struct Table {
+        pub struct Table {
             $( pub $r: unsafe extern "C" fn($($ra),*) -> Status, )*
             $( $(#[$om])* pub $o: Option<$ot>, )*
         }
@@ -36,7 +40,7 @@ macro_rules! function_table {
             ///
             /// # Safety
             /// `library` is a MIGraphX C library, so that each name has the signature written in this table.
-            pub(super) unsafe fn fill(library: &Library) -> Result<Table, Vec<&'static str>> {
+            pub unsafe fn fill(library: &Library) -> Result<Table, Vec<&'static str>> {
                 let mut missing = Vec::new();
                 $(
                     // SAFETY: the caller vouches for the library. The signatures are those of migraphx.h.

@@ -4,8 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::MgxError;
-use super::library::Version;
+use crate::mgx::{MgxError, Version};
 
 /// The header of a saved program. MIGraphX rejects another `format`, but accepts another `version` and only logs a
 /// line.

@@ -2,10 +2,10 @@
 
 use ort_ep::ElementType;
 
-use super::MgxError;
-use super::handle::check;
 use super::library::Library;
-use super::sys::Handle;
+use crate::mgx::MgxError;
+use crate::mgx::result::shape as result;
+use crate::mgx::sys::Handle;
 
 /// Element type, lengths and strides of a tensor. A scalar has one axis of length 1 and stride 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,30 +43,17 @@ impl Shape {
     /// # Safety
     /// `raw` is a shape handle of this library, alive for the call.
     pub(super) unsafe fn read(library: &Library, raw: Handle, whose: &str) -> Result<Shape, MgxError> {
-        let table = library.table();
-        let doing = || format!("reading the shape of {whose}");
-        let mut number = 0;
-        let mut bytes = 0;
-        // SAFETY: the out-pointers are valid, and the caller vouches for the handle.
-        check("shape_type", unsafe { (table.shape_type)(&mut number, raw) }, doing)?;
+        let (loaded, doing) = (library.loaded(), || format!("reading the shape of {whose}"));
+        // SAFETY: the caller vouches for the handle.
+        let number = unsafe { result::element(loaded, raw, &doing)? };
         let element = library
             .element(number)
             .ok_or_else(|| MgxError::answer(format!("{whose} with an element type numbered {number}")))?;
         // SAFETY: as above.
-        check("shape_bytes", unsafe { (table.shape_bytes)(&mut bytes, raw) }, doing)?;
-        let list = |call, function: unsafe extern "C" fn(*mut *const usize, *mut usize, Handle) -> _| {
-            let (mut first, mut count) = (std::ptr::null(), 0);
-            // SAFETY: as above.
-            check(call, unsafe { function(&mut first, &mut count, raw) }, doing)?;
-            if count == 0 || first.is_null() {
-                return Ok(Vec::new());
-            }
-            // SAFETY: MIGraphX returned the list and its length. It lives as long as the shape, which the caller keeps
-            // alive.
-            Ok(unsafe { std::slice::from_raw_parts(first, count) }.to_vec())
-        };
+        let bytes = unsafe { result::bytes(loaded, raw, &doing)? };
+        // SAFETY: as above.
         let (lengths, strides) =
-            (list("shape_lengths", table.shape_lengths)?, list("shape_strides", table.shape_strides)?);
+            unsafe { (result::lengths(loaded, raw, &doing)?, result::strides(loaded, raw, &doing)?) };
         if lengths.len() != strides.len() {
             return Err(MgxError::answer(format!("{whose} with {lengths:?} lengths and {strides:?} strides")));
         }

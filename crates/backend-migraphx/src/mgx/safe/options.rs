@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::MgxError;
-use super::handle::{Owned, c_path, c_text, check};
-use super::library::{Feature, Library};
+use super::handle::{Owned, c_path, c_text};
+use super::library::Library;
+use crate::mgx::result::{compile, onnx};
+use crate::mgx::{Feature, MgxError};
 
 /// How a model is parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,32 +18,17 @@ pub struct ParseOptions {
 
 impl ParseOptions {
     pub(super) fn make(&self, library: &Library) -> Result<Owned, MgxError> {
-        let table = library.table();
-        let doing = || "setting parse options".to_owned();
-        let options = Owned::make("onnx_options_create", table.onnx_options_destroy, doing, |out| {
-            // SAFETY: `out` is a valid out-pointer.
-            unsafe { (table.onnx_options_create)(out) }
-        })?;
+        let (loaded, doing) = (library.loaded(), || "setting parse options".to_owned());
+        let options = Owned::new(onnx::create_options(loaded, &doing)?);
         for (name, lengths) in &self.inputs {
             let text = c_text("the input", name)?;
-            // SAFETY: the options are alive. The name and lengths are copied during the call.
-            let status = unsafe {
-                (table.onnx_options_set_input_parameter_shape)(
-                    options.raw(),
-                    text.as_ptr(),
-                    lengths.as_ptr(),
-                    lengths.len(),
-                )
-            };
             let doing = || format!("setting the shape of input {name} to {lengths:?}");
-            check("onnx_options_set_input_parameter_shape", status, doing)?;
+            // SAFETY: the options are alive.
+            unsafe { onnx::set_input_shape(loaded, options.raw(), &text, lengths, &doing)? };
         }
         if let Some(folder) = &self.external_data {
-            let set = library.need(Feature::ExternalDataPath, table.onnx_options_set_external_data_path)?;
-            let text = c_path(folder)?;
-            // SAFETY: the options are alive. The path is copied during the call.
-            let status = unsafe { set(options.raw(), text.as_ptr()) };
-            check("onnx_options_set_external_data_path", status, doing)?;
+            // SAFETY: the options are alive.
+            unsafe { onnx::set_external_data(loaded, options.raw(), &c_path(folder)?, &doing)? };
         }
         Ok(options)
     }
@@ -65,39 +51,30 @@ pub struct CompileOptions {
 
 impl CompileOptions {
     pub(super) fn make(&self, library: &Library) -> Result<Owned, MgxError> {
-        let table = library.table();
-        let doing = || "setting compile options".to_owned();
-        let options = Owned::make("compile_options_create", table.compile_options_destroy, doing, |out| {
-            // SAFETY: `out` is a valid out-pointer.
-            unsafe { (table.compile_options_create)(out) }
-        })?;
+        let (loaded, doing) = (library.loaded(), || "setting compile options".to_owned());
+        let options = Owned::new(compile::create_options(loaded, &doing)?);
         let raw = options.raw();
-        // SAFETY: the options are alive.
-        let status = unsafe { (table.compile_options_set_fast_math)(raw, self.fast_math) };
-        check("compile_options_set_fast_math", status, doing)?;
+        // SAFETY: the options are alive, here and below.
+        unsafe { compile::set_fast_math(loaded, raw, self.fast_math, &doing)? };
         // SAFETY: as above.
-        let status = unsafe { (table.compile_options_set_exhaustive_tune_flag)(raw, self.exhaustive_tune) };
-        check("compile_options_set_exhaustive_tune_flag", status, doing)?;
+        unsafe { compile::set_exhaustive_tune(loaded, raw, self.exhaustive_tune, &doing)? };
         // SAFETY: as above.
-        let status = unsafe { (table.compile_options_set_offload_copy)(raw, self.offload_copy) };
-        check("compile_options_set_offload_copy", status, doing)?;
-        match (self.compile_mode, table.compile_options_set_compile_mode) {
-            // SAFETY: as above.
-            (Some(mode), Some(set)) => check("compile_options_set_compile_mode", unsafe { set(raw, mode) }, doing)?,
-            (Some(mode), None) => {
-                tracing::debug!(target: "amdgpu_ep::compile", mode, "this MIGraphX has no compile modes")
+        unsafe { compile::set_offload_copy(loaded, raw, self.offload_copy, &doing)? };
+        if let Some(mode) = self.compile_mode {
+            if library.has(Feature::CompileMode) {
+                // SAFETY: as above.
+                unsafe { compile::set_mode(loaded, raw, mode, &doing)? };
+            } else {
+                tracing::debug!(target: "amdgpu_ep::compile", mode, "this MIGraphX has no compile modes");
             }
-            (None, _) => {}
         }
         if let Some(text) = self.backend_options()? {
-            match table.compile_options_set_advance_backend_options {
-                Some(set) => {
-                    let text = c_text("the backend options", &text)?;
-                    // SAFETY: as above; the format takes exactly one string, which is copied during the call.
-                    let status = unsafe { set(raw, c"%s".as_ptr(), text.as_ptr()) };
-                    check("compile_options_set_advance_backend_options", status, doing)?;
-                }
-                None => tracing::debug!(target: "amdgpu_ep::compile", text, "this MIGraphX has no backend options"),
+            if library.has(Feature::BackendOptions) {
+                let text = c_text("the backend options", &text)?;
+                // SAFETY: as above.
+                unsafe { compile::set_backend_options(loaded, raw, &text, &doing)? };
+            } else {
+                tracing::debug!(target: "amdgpu_ep::compile", text, "this MIGraphX has no backend options");
             }
         }
         Ok(options)

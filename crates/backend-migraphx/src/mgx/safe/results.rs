@@ -2,10 +2,12 @@
 
 use std::marker::PhantomData;
 
-use super::handle::{Owned, check};
+use super::Shape;
+use super::handle::Owned;
 use super::library::Library;
-use super::sys::Handle;
-use super::{MgxError, Shape};
+use crate::mgx::MgxError;
+use crate::mgx::result::argument as result;
+use crate::mgx::sys::Handle;
 
 /// The outputs of one run, in the model's order. Their memory belongs to the program or its parameters, so they are
 /// valid until the next run.
@@ -18,10 +20,8 @@ pub struct Results<'program> {
 
 impl Results<'_> {
     pub(super) fn new(library: Library, raw: Owned) -> Result<Self, MgxError> {
-        let mut len = 0;
-        // SAFETY: the arguments are alive, `len` is a valid out-pointer.
-        let status = unsafe { (library.table().arguments_size)(&mut len, raw.raw()) };
-        check("arguments_size", status, || "counting the outputs".to_owned())?;
+        // SAFETY: the arguments are alive.
+        let len = unsafe { result::list_len(library.loaded(), raw.raw(), &|| "counting the outputs".to_owned())? };
         Ok(Self { library, raw, len, program: PhantomData })
     }
 
@@ -41,11 +41,8 @@ impl Results<'_> {
     /// There is no such output.
     pub fn address(&self, index: usize) -> Result<*mut u8, MgxError> {
         let argument = self.argument(index)?;
-        let mut address = std::ptr::null_mut();
-        // SAFETY: the argument lives as long as the results, `address` is a valid out-pointer.
-        let status = unsafe { (self.library.table().argument_buffer)(&mut address, argument) };
-        check("argument_buffer", status, || format!("finding output {index}"))?;
-        Ok(address.cast())
+        // SAFETY: the argument lives as long as the results.
+        unsafe { result::buffer(self.library.loaded(), argument, &|| format!("finding output {index}")) }
     }
 
     /// The shape of an output.
@@ -54,11 +51,10 @@ impl Results<'_> {
     /// There is no such output, or its element type is unknown.
     pub fn shape(&self, index: usize) -> Result<Shape, MgxError> {
         let argument = self.argument(index)?;
-        let mut shape = std::ptr::null_mut();
-        // SAFETY: the argument lives as long as the results, `shape` is a valid out-pointer.
-        let status = unsafe { (self.library.table().argument_shape)(&mut shape, argument) };
         let whose = format!("output {index}");
-        check("argument_shape", status, || format!("reading the shape of {whose}"))?;
+        let doing = || format!("reading the shape of {whose}");
+        // SAFETY: the argument lives as long as the results.
+        let shape = unsafe { result::shape(self.library.loaded(), argument, &doing)? };
         // SAFETY: the shape is borrowed from the argument.
         unsafe { Shape::read(&self.library, shape, &whose) }
     }
@@ -67,10 +63,7 @@ impl Results<'_> {
         if index >= self.len {
             return Err(MgxError::refused(format!("output {index}"), format!("there are {} outputs", self.len)));
         }
-        let mut argument = std::ptr::null_mut();
-        // SAFETY: the arguments are alive, the index is below their number, `argument` is a valid out-pointer.
-        let status = unsafe { (self.library.table().arguments_get)(&mut argument, self.raw.raw(), index) };
-        check("arguments_get", status, || format!("finding output {index}"))?;
-        Ok(argument)
+        // SAFETY: the arguments are alive, and the index is below their number.
+        unsafe { result::list_get(self.library.loaded(), self.raw.raw(), index, &|| format!("finding output {index}")) }
     }
 }

@@ -1,20 +1,20 @@
 //! Programs: parsed, quantised, compiled, saved and run.
 
 use std::cell::OnceCell;
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CString, c_void};
 use std::fmt;
 use std::path::Path;
 
-use super::handle::{Owned, c_path, check, serialised};
-use super::library::{Feature, Library, Target};
+use super::Shape;
+use super::handle::{Owned, c_path, serialised};
+use super::library::{Library, Target};
 use super::options::{CompileOptions, Quantize, Sample};
 use super::results::Results;
 use super::saved::PrivateFile;
-use super::sys::{Handle, OfHandle, Status};
-use super::{MgxError, Shape};
-
-/// The type name that MIGraphX requires before it accepts a pointer as a HIP stream.
-const STREAM_TYPE: &CStr = c"ihipStream_t";
+use crate::mgx::MgxError;
+use crate::mgx::result::quantize::{self, Calibrated};
+use crate::mgx::result::{Doing, argument, compile, program, shape};
+use crate::mgx::sys::{Handle, Loaded};
 
 /// A program. It can move between threads and runs one call at a time.
 pub struct Program {
@@ -86,6 +86,9 @@ impl Slots {
     }
 }
 
+/// A conversion of a whole program.
+type Convert = unsafe fn(&Loaded, Handle, Doing<'_>) -> Result<(), MgxError>;
+
 impl Program {
     pub(super) fn new(library: Library, raw: Owned) -> Program {
         Program { library, slots: OnceCell::new(), raw }
@@ -96,44 +99,24 @@ impl Program {
     /// # Errors
     /// The library does not support the quantisation, a sample does not match the inputs, or MIGraphX fails.
     pub fn quantize(&mut self, how: &Quantize, target: &Target) -> Result<(), MgxError> {
-        let library = self.library.clone();
-        let table = library.table();
         self.slots.take();
+        let library = self.library.clone();
         match how {
-            Quantize::Fp16 => self.convert("quantize_fp16", table.quantize_fp16, how),
-            Quantize::Bf16 => self.convert("quantize_bf16", library.need(Feature::Bf16, table.quantize_bf16)?, how),
+            Quantize::Fp16 => self.convert(quantize::fp16, how),
+            Quantize::Bf16 => self.convert(quantize::bf16, how),
             Quantize::Int8 { calibration } => {
-                let calls = Calibrated {
-                    name: (
-                        "quantize_int8_options_create",
-                        "quantize_int8_options_add_calibration_data",
-                        "quantize_int8",
-                    ),
-                    create: table.quantize_int8_options_create,
-                    destroy: table.quantize_int8_options_destroy,
-                    add: table.quantize_int8_options_add_calibration_data,
-                    quantize: table.quantize_int8,
-                };
-                self.calibrate(&calls, calibration, target, how)
+                self.calibrate(&Calibrated::int8(library.loaded()), calibration, target, how)
             }
             Quantize::Fp8 { calibration } => {
-                let need = Feature::Fp8;
-                let calls = Calibrated {
-                    name: ("quantize_fp8_options_create", "quantize_fp8_options_add_calibration_data", "quantize_fp8"),
-                    create: library.need(need, table.quantize_fp8_options_create)?,
-                    destroy: library.need(need, table.quantize_fp8_options_destroy)?,
-                    add: library.need(need, table.quantize_fp8_options_add_calibration_data)?,
-                    quantize: library.need(need, table.quantize_fp8)?,
-                };
-                self.calibrate(&calls, calibration, target, how)
+                self.calibrate(&Calibrated::fp8(library.loaded())?, calibration, target, how)
             }
         }
     }
 
-    fn convert(&mut self, call: &'static str, function: OfHandle, how: &Quantize) -> Result<(), MgxError> {
+    fn convert(&mut self, convert: Convert, how: &Quantize) -> Result<(), MgxError> {
         let _guard = serialised();
         // SAFETY: the program is alive, and `&mut self` gives exclusive access.
-        check(call, unsafe { function(self.raw.raw()) }, || format!("quantising to {}", how.name()))
+        unsafe { convert(self.library.loaded(), self.raw.raw(), &|| format!("quantising to {}", how.name())) }
     }
 
     fn calibrate(
@@ -148,22 +131,19 @@ impl Program {
             // MIGraphX would accept an empty range as the result.
             return Err(MgxError::refused("a calibration", "it has no samples"));
         }
-        let options = Owned::make(calls.name.0, calls.destroy, doing, |out| {
-            // SAFETY: `out` is a valid out-pointer.
-            unsafe { (calls.create)(out) }
-        })?;
+        let options = Owned::new(calls.create_options(&doing)?);
         let mut memory = Vec::new();
         for sample in samples {
             let parameters = self.sample(sample, &mut memory)?;
-            // SAFETY: both are alive. The parameters are copied during the call.
-            check(calls.name.1, unsafe { (calls.add)(options.raw(), parameters.raw()) }, doing)?;
+            // SAFETY: both are alive, and `memory` lives until the end of this function.
+            unsafe { calls.add(options.raw(), parameters.raw(), &doing)? };
         }
         let _guard = serialised();
         // SAFETY: all three are alive. The options refer to the samples' memory, which lives until the end of this
         // function.
-        let status = unsafe { (calls.quantize)(self.raw.raw(), target.raw(), options.raw()) };
+        let quantized = unsafe { calls.quantize(self.raw.raw(), target.raw(), options.raw(), &doing) };
         self.slots.take();
-        check(calls.name.2, status, doing)
+        quantized
     }
 
     /// Creates parameters over a copy of the sample in `memory`, which must outlive them.
@@ -195,9 +175,9 @@ impl Program {
         let options = options.make(&self.library)?;
         self.slots.take();
         let _guard = serialised();
+        let (loaded, doing) = (self.library.loaded(), || format!("compiling for {}", target.name()));
         // SAFETY: all three are alive, and `&mut self` gives exclusive access to the program.
-        let status = unsafe { (self.library.table().program_compile)(self.raw.raw(), target.raw(), options.raw()) };
-        check("program_compile", status, || format!("compiling for {}", target.name()))?;
+        unsafe { compile::compile(loaded, self.raw.raw(), target.raw(), options.raw(), &doing)? };
         self.check_shapes()
     }
 
@@ -213,11 +193,9 @@ impl Program {
     /// The file cannot be written. MIGraphX does not create folders.
     pub fn save(&self, file: &Path) -> Result<(), MgxError> {
         let doing = || format!("saving the program to {}", file.display());
-        let options = self.library.file_options(doing)?;
-        let path = c_path(file)?;
-        // SAFETY: program and options are alive. The path is only read during the call.
-        let status = unsafe { (self.library.table().save)(self.raw.raw(), path.as_ptr(), options.raw()) };
-        check("save", status, doing)
+        let options = self.library.file_options(&doing)?;
+        // SAFETY: program and options are alive.
+        unsafe { program::save(self.library.loaded(), self.raw.raw(), &c_path(file)?, options.raw(), &doing) }
     }
 
     /// The program in its saved form.
@@ -245,19 +223,14 @@ impl Program {
     /// # Errors
     /// The element type of an output is unknown.
     pub fn outputs(&self) -> Result<Vec<Shape>, MgxError> {
-        let table = self.library.table();
-        let doing = || "reading the output shapes".to_owned();
-        let shapes = Owned::make("program_get_output_shapes", table.shapes_destroy, doing, |out| {
-            // SAFETY: `out` is a valid out-pointer, the program is alive.
-            unsafe { (table.program_get_output_shapes)(out, self.raw.raw()) }
-        })?;
-        let mut count = 0;
-        // SAFETY: the shapes are alive, `count` is a valid out-pointer.
-        check("shapes_size", unsafe { (table.shapes_size)(&mut count, shapes.raw()) }, doing)?;
+        let (loaded, doing) = (self.library.loaded(), || "reading the output shapes".to_owned());
+        // SAFETY: the program is alive.
+        let shapes = Owned::new(unsafe { program::output_shapes(loaded, self.raw.raw(), &doing)? });
+        // SAFETY: the shapes are alive.
+        let count = unsafe { shape::list_len(loaded, shapes.raw(), &doing)? };
         let read = |index| {
-            let mut shape = std::ptr::null_mut();
-            // SAFETY: the index is below the count, `shape` is a valid out-pointer.
-            check("shapes_get", unsafe { (table.shapes_get)(&mut shape, shapes.raw(), index) }, doing)?;
+            // SAFETY: the shapes are alive, and the index is below the count.
+            let shape = unsafe { shape::list_get(loaded, shapes.raw(), index, &doing)? };
             // SAFETY: the shape is borrowed from the shapes.
             unsafe { Shape::read(&self.library, shape, &format!("output {index}")) }
         };
@@ -282,36 +255,18 @@ impl Program {
         stream: Option<*mut c_void>,
     ) -> Result<Results<'_>, MgxError> {
         let parameters = self.bind(bindings)?;
-        let table = self.library.table();
-        let (program, parameters) = (self.raw.raw(), parameters.raw());
-        let call = if stream.is_some() { "program_run_async" } else { "program_run" };
-        let raw = Owned::make(
-            call,
-            table.arguments_destroy,
-            || "running a program".to_owned(),
-            |out| match stream {
-                // SAFETY: program and parameters are alive, and `out` is a valid out-pointer. The caller vouches for
-                // the memory behind the parameters and for the stream.
-                Some(stream) => unsafe {
-                    (table.program_run_async)(out, program, parameters, stream, STREAM_TYPE.as_ptr())
-                },
-                // SAFETY: as above.
-                None => unsafe { (table.program_run)(out, program, parameters) },
-            },
-        )?;
-        Results::new(self.library.clone(), raw)
+        let (loaded, doing) = (self.library.loaded(), || "running a program".to_owned());
+        // SAFETY: program and parameters are alive. The caller vouches for the memory behind the parameters and for the
+        // stream.
+        let raw = unsafe { program::run(loaded, self.raw.raw(), parameters.raw(), stream, &doing)? };
+        Results::new(self.library.clone(), Owned::new(raw))
     }
 
     /// Creates arguments for every parameter. MIGraphX compares shapes including strides, so each argument uses the
     /// parameter's own shape.
     fn bind(&self, bindings: &[(&str, *mut u8)]) -> Result<Owned, MgxError> {
-        let table = self.library.table();
-        let slots = self.slots()?;
-        let doing = || "binding parameters".to_owned();
-        let parameters = Owned::make("program_parameters_create", table.program_parameters_destroy, doing, |out| {
-            // SAFETY: `out` is a valid out-pointer.
-            unsafe { (table.program_parameters_create)(out) }
-        })?;
+        let (loaded, slots) = (self.library.loaded(), self.slots()?);
+        let parameters = Owned::new(program::create_parameters(loaded, &|| "binding parameters".to_owned())?);
         let mut bound = vec![false; slots.slots.len()];
         for &(name, address) in bindings {
             let refused = |reason| MgxError::refused(format!("the binding of {name}"), reason);
@@ -326,15 +281,10 @@ impl Program {
             // MIGraphX rejects null even if there is nothing to read.
             let address = if address.is_null() { std::ptr::dangling_mut::<u64>().cast() } else { address };
             let doing = || format!("binding {name}");
-            let argument = Owned::make("argument_create", table.argument_destroy, doing, |out| {
-                // SAFETY: `out` is a valid out-pointer. The shape is borrowed from the slots, which are alive. The
-                // memory is not accessed before the run.
-                unsafe { (table.argument_create)(out, slot.raw, address.cast()) }
-            })?;
-            // SAFETY: both are alive. The name and argument are copied during the call.
-            let status =
-                unsafe { (table.program_parameters_add)(parameters.raw(), slot.text.as_ptr(), argument.raw()) };
-            check("program_parameters_add", status, doing)?;
+            // SAFETY: the shape is borrowed from the slots, which are alive. The memory is not accessed before the run.
+            let argument = Owned::new(unsafe { argument::create(loaded, slot.raw, address.cast(), &doing)? });
+            // SAFETY: both are alive.
+            unsafe { program::add_parameter(loaded, parameters.raw(), &slot.text, argument.raw(), &doing)? };
         }
         let unbound = slots.slots.iter().zip(&bound).find(|(_, bound)| !**bound);
         match unbound {
@@ -352,30 +302,17 @@ impl Program {
     }
 
     fn read_slots(&self) -> Result<Slots, MgxError> {
-        let table = self.library.table();
-        let doing = || "reading the parameters".to_owned();
-        let shapes =
-            Owned::make("program_get_parameter_shapes", table.program_parameter_shapes_destroy, doing, |out| {
-                // SAFETY: `out` is a valid out-pointer, and the program is alive.
-                unsafe { (table.program_get_parameter_shapes)(out, self.raw.raw()) }
-            })?;
-        let mut count = 0;
-        // SAFETY: the shapes are alive, and `count` is a valid out-pointer.
-        let status = unsafe { (table.program_parameter_shapes_size)(&mut count, shapes.raw()) };
-        check("program_parameter_shapes_size", status, doing)?;
-        let mut names = vec![std::ptr::null(); count];
-        // SAFETY: the array has an element for every name.
-        let status = unsafe { (table.program_parameter_shapes_names)(names.as_mut_ptr(), shapes.raw()) };
-        check("program_parameter_shapes_names", status, doing)?;
-        let mut slots = Vec::with_capacity(count);
-        for name in names.into_iter().filter(|name| !name.is_null()) {
-            // SAFETY: MIGraphX returned a NUL-terminated name that lives as long as the shapes.
-            let text = unsafe { CStr::from_ptr(name) }.to_owned();
+        let (loaded, doing) = (self.library.loaded(), || "reading the parameters".to_owned());
+        // SAFETY: the program is alive.
+        let shapes = Owned::new(unsafe { program::parameter_shapes(loaded, self.raw.raw(), &doing)? });
+        // SAFETY: the shapes are alive.
+        let names = unsafe { program::parameter_names(loaded, shapes.raw(), &doing)? };
+        let mut slots = Vec::with_capacity(names.len());
+        for text in names {
             let name = text.to_str().map_err(|_| MgxError::answer(format!("a parameter called {text:?}")))?.to_owned();
-            let mut raw = std::ptr::null_mut();
-            // SAFETY: the shapes are alive, the name is one of theirs, `raw` is a valid out-pointer.
-            let status = unsafe { (table.program_parameter_shapes_get)(&mut raw, shapes.raw(), text.as_ptr()) };
-            check("program_parameter_shapes_get", status, || format!("reading the parameter {name}"))?;
+            let doing = || format!("reading the parameter {name}");
+            // SAFETY: the shapes are alive, and the name is one of theirs.
+            let raw = unsafe { program::parameter_shape(loaded, shapes.raw(), &text, &doing)? };
             // SAFETY: the shape is borrowed from the shapes.
             let shape = unsafe { Shape::read(&self.library, raw, &name) }?;
             slots.push(Slot { text, raw, parameter: Parameter { role: Role::of(&name), name, shape } });
@@ -389,16 +326,6 @@ impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Program").field("library", &self.library).finish_non_exhaustive()
     }
-}
-
-/// The functions of a calibrated quantisation.
-struct Calibrated {
-    /// The names of `create`, `add` and `quantize`.
-    name: (&'static str, &'static str, &'static str),
-    create: unsafe extern "C" fn(*mut Handle) -> Status,
-    destroy: OfHandle,
-    add: unsafe extern "C" fn(Handle, Handle) -> Status,
-    quantize: unsafe extern "C" fn(Handle, Handle, Handle) -> Status,
 }
 
 #[cfg(test)]
