@@ -13,7 +13,7 @@ fn main() -> anyhow::Result<()> {
     let [onnxruntime, provider, model] = &arguments[..] else {
         anyhow::bail!("usage: session ONNXRUNTIME_LIBRARY PROVIDER_LIBRARY MODEL");
     };
-    // A relative path would be one beside ONNX Runtime's library.
+    // ONNX Runtime would resolve a relative path against its own folder.
     let provider = std::path::absolute(provider)?;
     let environment = ort::init_from(onnxruntime)?.build()?;
     let session = session(&environment, &provider, model.as_ref())?;
@@ -25,7 +25,7 @@ fn main() -> anyhow::Result<()> {
 
 const PROVIDER: &str = "AMDGPUExecutionProvider";
 
-/// A session with the provider's devices in front, where it has any.
+/// A session with the provider's devices first, if it has any.
 pub fn session(environment: &Environment, provider: &Path, model: &Path) -> ort::Result<Session> {
     environment.register_ep_library(PROVIDER, provider)?;
     let devices: Vec<_> =

@@ -3,16 +3,23 @@
 //! Shared: each tensor is one buffer of `max_length` tokens that the decoder reads and writes in place. Its address
 //! never changes, so recorded runs stay valid. Separate: the decoder writes a longer tensor at each step, alternating
 //! between two blocks.
+//!
+//! The rows of a shared cache may belong to unrelated sequences: a run can use any range of neighbouring rows, and the
+//! first tokens of a row can be copied to another one.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use ort_client::{Element, Memory, Place, Tensor};
+use ort_client::{Element, Environment, Memory, MemoryLocation, Tensor};
 
 use crate::error::Doing;
 use crate::model::{CacheLayout, Model};
 use crate::{Error, Result};
 
-const MAKING: &str = "making the cache";
+const MAKING: &str = "allocating the cache";
+
+/// A copy takes about as long as this many bytes, in addition to its own.
+const BYTES_PER_COPY: usize = 128 << 10;
 
 /// The cache of one generator.
 #[derive(Debug)]
@@ -28,6 +35,8 @@ pub(crate) struct Cache {
 struct Entry {
     element: Element,
     heads: usize,
+    /// Tokens of a row.
+    capacity: usize,
     head_size: usize,
     /// One block if shared, otherwise two.
     blocks: Vec<Arc<Memory>>,
@@ -77,12 +86,48 @@ impl Cache {
     pub fn present(&self) -> impl Iterator<Item = &Tensor> {
         self.entries.iter().map(|entry| entry.present.as_ref().unwrap_or(&entry.past))
     }
+
+    /// Tensors over some rows of a shared cache, in the order of the model's layout. A run reads and writes them.
+    pub fn rows(&self, rows: Range<usize>) -> Result<Vec<Tensor>> {
+        self.entries.iter().map(|entry| entry.part(rows.start, 0..entry.heads, entry.capacity, rows.len())).collect()
+    }
+
+    /// Copies the first `tokens` tokens of a row of a shared cache to another row.
+    pub fn copy(&self, environment: &Environment, from: usize, to: usize, tokens: usize) -> Result<()> {
+        let mut pairs = Vec::new();
+        for entry in &self.entries {
+            let bytes = |tokens: usize| entry.heads * tokens * entry.head_size * entry.element.bytes();
+            // The tokens of a head are contiguous, and so is a whole row.
+            if bytes(entry.capacity) <= bytes(tokens) + (entry.heads - 1) * BYTES_PER_COPY {
+                let row = |row: usize| entry.part(row, 0..entry.heads, entry.capacity, 1);
+                pairs.push((row(from)?, row(to)?));
+            } else {
+                for head in 0..entry.heads {
+                    let part = |row: usize| entry.part(row, head..head + 1, tokens, 1);
+                    pairs.push((part(from)?, part(to)?));
+                }
+            }
+        }
+        environment.copy_tensors(&pairs).doing("copying a part of the cache")
+    }
+
+    /// Size of all tensors.
+    pub fn bytes(&self) -> usize {
+        self.entries.iter().flat_map(|entry| &entry.blocks).map(|block| block.bytes()).sum()
+    }
 }
 
 impl Entry {
-    fn new(cache: &CacheLayout, place: &Arc<Place>, batch: usize, max_length: usize, shared: bool) -> Result<Entry> {
-        let CacheLayout { element, heads, head_size, .. } = *cache;
-        let shape = [batch, heads, max_length, head_size].map(|extent| extent as i64);
+    fn new(
+        cache: &CacheLayout,
+        place: &Arc<MemoryLocation>,
+        batch: usize,
+        max_length: usize,
+        shared: bool,
+    ) -> Result<Entry> {
+        let CacheLayout { element, heads, head_size, least, .. } = *cache;
+        let room = max_length.max(least);
+        let shape = [batch, heads, room, head_size].map(|extent| extent as i64);
         let bytes = element.bytes_of(&shape).ok_or_else(|| {
             Error::request(
                 format!("a cache of shape {shape:?} is too large"),
@@ -92,13 +137,21 @@ impl Entry {
         let count = if shared { 1 } else { 2 };
         let blocks: Vec<Arc<Memory>> =
             (0..count).map(|_| Memory::zeroed(place, bytes).map(Arc::new).doing(MAKING)).collect::<Result<_>>()?;
-        let length = if shared { max_length } else { 0 };
+        let length = if shared { room } else { 0 };
         let past = Tensor::new(&blocks[0], element, &[shape[0], shape[1], length as i64, shape[3]]).doing(MAKING)?;
-        Ok(Entry { element, heads, head_size, blocks, past, present: None })
+        Ok(Entry { element, heads, capacity: room, head_size, blocks, past, present: None })
     }
 
     fn view(&self, batch: usize, block: usize, tokens: usize) -> Result<Tensor> {
         let shape = [batch, self.heads, tokens, self.head_size].map(|extent| extent as i64);
         Tensor::new(&self.blocks[block], self.element, &shape).doing(MAKING)
+    }
+
+    /// A view of a shared block that starts at a head of a row. Only views of whole rows may have several of them, and
+    /// only views of all tokens may have several heads.
+    fn part(&self, row: usize, heads: Range<usize>, tokens: usize, rows: usize) -> Result<Tensor> {
+        let start = (row * self.heads + heads.start) * self.capacity * self.head_size * self.element.bytes();
+        let shape = [rows, heads.len(), tokens, self.head_size].map(|extent| extent as i64);
+        Tensor::at(&self.blocks[0], start, self.element, &shape).doing(MAKING)
     }
 }

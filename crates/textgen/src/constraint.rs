@@ -1,6 +1,6 @@
 //! Constrained answers: a JSON schema, a regular expression or a grammar decides which tokens may come next.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie, TokenId};
@@ -62,12 +62,9 @@ impl Constraint {
     /// When the tokenizer's tokens have no byte representation, or the form is invalid.
     pub fn new(config: &Config, tokenizer: &Tokenizer, form: &Form) -> Result<Constraint> {
         let grammar = form.grammar()?;
-        let environment = environment(config, tokenizer)?;
+        let factory = tokenizer.grammars().factory(config, tokenizer)?;
         // Forms come from users, and the library asserts on unexpected input.
-        let parser = caught(|| {
-            let mut factory = ParserFactory::new_simple(&environment)?;
-            factory.quiet().create_parser(grammar)
-        });
+        let parser = caught(|| factory.create_parser(grammar));
         let matcher = match parser {
             Some(parser) => Matcher::new(parser),
             None => return Err(refused("the grammar library failed on it")),
@@ -81,6 +78,39 @@ impl Constraint {
     /// Whether the text so far satisfies the form.
     pub fn is_complete(&mut self) -> bool {
         self.matcher.is_accepting().unwrap_or(false)
+    }
+}
+
+/// What all forms of a tokenizer share. It takes up to seconds for a large vocabulary, so it is made once.
+#[derive(Clone, Default)]
+pub(crate) struct Grammars(Arc<Mutex<Option<Made>>>);
+
+/// The end token that a factory was made for, and the factory.
+type Made = (u32, Arc<ParserFactory>);
+
+impl std::fmt::Debug for Grammars {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Grammars").finish_non_exhaustive()
+    }
+}
+
+impl Grammars {
+    fn factory(&self, config: &Config, tokenizer: &Tokenizer) -> Result<Arc<ParserFactory>> {
+        let end = config.eos_tokens.first().copied().unwrap_or(config.pad_token);
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, factory)) = &*made
+            && *known == end
+        {
+            return Ok(Arc::clone(factory));
+        }
+        let environment = environment(end, tokenizer)?;
+        let factory = caught(|| ParserFactory::new_simple(&environment))
+            .ok_or_else(|| refused("the grammar library failed on the vocabulary"))?;
+        let mut factory = factory.map_err(|error| refused(&format!("{error:#}")))?;
+        factory.quiet();
+        let factory = Arc::new(factory);
+        *made = Some((end, Arc::clone(&factory)));
+        Ok(factory)
     }
 }
 
@@ -110,10 +140,14 @@ impl TokenFilter for Constraint {
         }
         self.matcher.consume_token(token).map_err(|error| refused(&format!("{error:#}")))
     }
+
+    fn fork(&self) -> Option<Box<dyn TokenFilter>> {
+        Some(Box::new(Constraint { matcher: self.matcher.deep_clone() }))
+    }
 }
 
 /// The bytes of every token.
-fn environment(config: &Config, tokenizer: &Tokenizer) -> Result<TokEnv> {
+fn environment(end: u32, tokenizer: &Tokenizer) -> Result<TokEnv> {
     let path = tokenizer.path();
     let wrong = |problem: String| Error::Text {
         path: path.to_path_buf(),
@@ -125,7 +159,6 @@ fn environment(config: &Config, tokenizer: &Tokenizer) -> Result<TokEnv> {
     let words = caught(|| llguidance::token_bytes_from_tokenizer_json(&json))
         .ok_or_else(|| wrong("its tokens have no bytes".to_owned()))?
         .map_err(|error| wrong(format!("{error:#}")))?;
-    let end = config.eos_tokens.first().copied().unwrap_or(config.pad_token);
     let info = TokRxInfo::new(words.len() as u32, end);
     Ok(Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &words))))
 }

@@ -133,8 +133,16 @@ impl Embedder {
     /// # Errors
     /// When the tokenizer rejects a sentence, or the run fails.
     pub fn embed(&mut self, sentences: &[&str]) -> Result<Vec<Vec<f32>>> {
+        Ok(self.embed_counted(sentences)?.0)
+    }
+
+    /// Like [`Embedder::embed`], with the number of tokens that the sentences have.
+    ///
+    /// # Errors
+    /// When the tokenizer rejects a sentence, or the run fails.
+    pub fn embed_counted(&mut self, sentences: &[&str]) -> Result<(Vec<Vec<f32>>, usize)> {
         if sentences.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), 0));
         }
         for sentence in sentences {
             let fits = self.growth.check(sentence.len());
@@ -179,7 +187,7 @@ impl Embedder {
         if self.normalise {
             vectors.iter_mut().for_each(|vector| normalise(vector));
         }
-        Ok(vectors)
+        Ok((vectors, batch.mask.iter().filter(|mask| **mask != 0).count()))
     }
 
     /// The provider that it runs on.

@@ -77,6 +77,14 @@ pub enum Error {
         /// How to fix it.
         help: String,
     },
+    /// The caller's request is valid, but something inside failed: a filter of the caller's program, or a bug.
+    #[error("{problem}\n  help: {help}")]
+    Internal {
+        /// What failed.
+        problem: String,
+        /// Who can fix it.
+        help: String,
+    },
     /// The generation was cancelled; it can be continued.
     #[error("the generation was cancelled")]
     Cancelled,
@@ -90,9 +98,16 @@ pub enum Error {
     },
 }
 
+/// The help of an error that only we can fix.
+pub(crate) const BUG: &str = "this is a bug in textgen";
+
 impl Error {
     pub(crate) fn request(problem: impl Into<String>, help: impl Into<String>) -> Error {
         Error::Request { problem: problem.into(), help: help.into() }
+    }
+
+    pub(crate) fn internal(problem: impl Into<String>, help: impl Into<String>) -> Error {
+        Error::Internal { problem: problem.into(), help: help.into() }
     }
 }
 
@@ -114,8 +129,8 @@ impl<T> Doing<T> for ort_client::Result<T> {
                 Error::request(source.to_string(), "ask for a shorter prompt or a smaller batch")
             }
             Failure::Nul(_) => Error::request(source.to_string(), "use a text without one"),
-            Failure::LargerThanMemory { .. } | Failure::Count { .. } => {
-                Error::request(source.to_string(), "this is a mistake in textgen")
+            Failure::LargerThanMemory { .. } | Failure::Count { .. } | Failure::Copy { .. } => {
+                Error::internal(source.to_string(), BUG)
             }
             _ => Error::Ort { doing, source },
         })

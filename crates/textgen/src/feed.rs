@@ -3,18 +3,19 @@
 //! A sequence is stored in *columns*. With one row, a column is a token. With more rows, prompts are padded at the end
 //! to the longest one, and later tokens follow in new columns, so a short row has a gap.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use half::slice::HalfFloatSliceExt;
 
-use ort_client::{Element, HostTensor, MadeTensor, Output, Place, Tensor};
+use ort_client::{Element, HostTensor, MadeTensor, MemoryLocation, Output, Tensor};
 
 use crate::error::Doing;
 use crate::model::{Layout, Model};
 use crate::{Error, Result};
 
 /// What is attempted when a tensor cannot be allocated.
-const MAKING: &str = "making the tensors of a run";
+pub(crate) const MAKING: &str = "allocating the tensors of a run";
 
 /// Which columns hold a token, and at which position.
 #[derive(Debug, Default)]
@@ -39,6 +40,7 @@ pub(crate) struct Feed {
     batch: usize,
     vocab_size: usize,
     pruned: bool,
+    position_rows: usize,
     mask: Option<Mask>,
     /// Tensors for runs of one column. They never change, so recorded runs stay valid.
     single: Tokens,
@@ -48,11 +50,11 @@ pub(crate) struct Feed {
 
 /// Tensors whose shape depends on the number of columns in a run.
 #[derive(Debug)]
-struct Tokens {
+pub(crate) struct Tokens {
     columns: usize,
-    ids: HostTensor,
-    positions: Option<HostTensor>,
-    logits: Output,
+    pub ids: HostTensor,
+    pub positions: Option<HostTensor>,
+    pub logits: Output,
 }
 
 /// The columns of a run.
@@ -76,6 +78,7 @@ impl Feed {
             batch,
             vocab_size,
             pruned: layout.pruned,
+            position_rows: layout.position_rows,
             mask: layout.mask.map(|element| Mask::new(&layout.host, element, batch, max_length)).transpose()?,
             single: Tokens::new(layout, batch, 1, vocab_size)?,
             prompt: None,
@@ -110,9 +113,11 @@ impl Feed {
             ),
         );
         if let Some(positions) = &mut tokens.positions {
+            // The rows of positions are the same for text.
+            let cells = (0..self.position_rows).flat_map(|_| (0..batch).flat_map(cells));
             write_integers(
                 positions,
-                (0..batch).flat_map(cells).map(|(row, column)| {
+                cells.map(|(row, column)| {
                     let position = if column < span.total { columns.position(row, column) } else { None };
                     position.unwrap_or(0) as i64
                 }),
@@ -166,9 +171,11 @@ pub(crate) fn input_names(model: &Model) -> impl Iterator<Item = &str> {
 }
 
 impl Tokens {
-    fn new(layout: &Layout, batch: usize, columns: usize, vocab_size: usize) -> Result<Tokens> {
+    pub fn new(layout: &Layout, batch: usize, columns: usize, vocab_size: usize) -> Result<Tokens> {
         let (batch, width) = (batch as i64, columns as i64);
         let zeros = |element, shape: &[i64]| HostTensor::new(&layout.host, element, shape).doing(MAKING);
+        let positions = &[layout.position_rows as i64, batch, width];
+        let positions = if layout.position_rows == 1 { &positions[1..] } else { &positions[..] };
         let logits = [batch, if layout.pruned { 1 } else { width }, vocab_size as i64];
         // The provider decides how many rows of logits it returns; with one column there is only one choice.
         let logits = match layout.last_alone && columns > 1 {
@@ -178,7 +185,7 @@ impl Tokens {
         Ok(Tokens {
             columns,
             ids: zeros(layout.ids, &[batch, width])?,
-            positions: layout.positions.map(|element| zeros(element, &[batch, width])).transpose()?,
+            positions: layout.positions.map(|element| zeros(element, positions)).transpose()?,
             logits,
         })
     }
@@ -204,7 +211,7 @@ struct Mask {
 }
 
 impl Mask {
-    fn new(host: &Arc<Place>, element: Element, batch: usize, max_length: usize) -> Result<Mask> {
+    fn new(host: &Arc<MemoryLocation>, element: Element, batch: usize, max_length: usize) -> Result<Mask> {
         let tensor = HostTensor::new(host, element, &[batch as i64, max_length as i64]).doing(MAKING)?;
         Ok(Mask { tensor, batch, width: max_length, total: 0 })
     }
@@ -233,7 +240,7 @@ impl Mask {
         Ok(())
     }
 
-    fn fill(&mut self, columns: std::ops::Range<usize>, real: impl Fn(usize, usize) -> bool) {
+    fn fill(&mut self, columns: Range<usize>, real: impl Fn(usize, usize) -> bool) {
         for row in 0..self.batch {
             for column in columns.clone() {
                 set_integer(&mut self.tensor, row * self.width + column, real(row, column).into());
@@ -242,7 +249,7 @@ impl Mask {
     }
 }
 
-fn write_integers(tensor: &mut HostTensor, values: impl Iterator<Item = i64>) {
+pub(crate) fn write_integers(tensor: &mut HostTensor, values: impl Iterator<Item = i64>) {
     match tensor.element() {
         Element::I32 => {
             let cells: &mut [i32] = bytemuck::cast_slice_mut(tensor.bytes_mut());
@@ -255,6 +262,13 @@ fn write_integers(tensor: &mut HostTensor, values: impl Iterator<Item = i64>) {
     }
 }
 
+pub(crate) fn fill_integers(tensor: &mut HostTensor, range: Range<usize>, value: i64) {
+    match tensor.element() {
+        Element::I32 => bytemuck::cast_slice_mut::<u8, i32>(tensor.bytes_mut())[range].fill(value as i32),
+        _ => bytemuck::cast_slice_mut::<u8, i64>(tensor.bytes_mut())[range].fill(value),
+    }
+}
+
 fn set_integer(tensor: &mut HostTensor, index: usize, value: i64) {
     match tensor.element() {
         Element::I32 => bytemuck::cast_slice_mut::<u8, i32>(tensor.bytes_mut())[index] = value as i32,
@@ -262,7 +276,13 @@ fn set_integer(tensor: &mut HostTensor, index: usize, value: i64) {
     }
 }
 
-fn floats<'a>(tensor: &'a mut Output, start: usize, count: usize, converted: &'a mut Vec<f32>) -> &'a mut [f32] {
+/// Elements of a tensor of floats: in place, or in `converted` if they are not 32-bit floats.
+pub(crate) fn floats<'a>(
+    tensor: &'a mut Output,
+    start: usize,
+    count: usize,
+    converted: &'a mut Vec<f32>,
+) -> &'a mut [f32] {
     let element = tensor.element();
     let bytes = &mut tensor.bytes_mut()[start * element.bytes()..(start + count) * element.bytes()];
     if element == Element::F32 {
@@ -281,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_row_has_a_hole_and_no_gap_in_its_positions() {
+    fn a_short_row_has_a_gap_but_consecutive_positions() {
         let columns = Columns { prompt: 5, lengths: vec![3, 5] };
         let row = |row: usize| (0..7).map(|column| columns.position(row, column)).collect::<Vec<_>>();
         assert_eq!(row(0), [Some(0), Some(1), Some(2), None, None, Some(3), Some(4)]);
@@ -289,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn one_row_has_no_hole() {
+    fn a_single_row_has_no_gap() {
         let columns = Columns { prompt: 0, lengths: vec![0] };
         assert!((0..9).all(|column| columns.position(0, column) == Some(column)));
     }

@@ -15,6 +15,7 @@ use crate::error::Doing;
 use crate::feed::{self, Columns, Feed, Span};
 use crate::provider::Attached;
 use crate::sampler::{History, Sampler, TokenFilter};
+use crate::states::States;
 use crate::{Error, Model, Result, Sampling};
 
 /// The maximum number of rows in a generator.
@@ -77,7 +78,10 @@ pub struct Generator {
     total: usize,
     /// Columns in the cache.
     cached: usize,
+    /// Columns in the sequences when the last of the cached ones ran.
+    cached_at: usize,
     cache: Cache,
+    states: States,
     feed: Feed,
     call: Call,
     prompt_options: RunOptions,
@@ -112,11 +116,7 @@ impl Generator {
                 format!("use at most {MAX_ROWS} rows"),
             ));
         }
-        let max_length = options.max_length.unwrap_or(config.search.max_length);
-        if max_length == 0 || max_length > config.context_length {
-            let help = format!("model.context_length is {}", config.context_length);
-            return Err(Error::request(format!("max_length is {max_length}"), help));
-        }
+        let max_length = check_max_length(model, options.max_length)?;
         let sampling = options.sampling.unwrap_or_else(|| Sampling::from(&config.search));
         sampling.check(config.vocab_size)?;
         let mut end_tokens = config.eos_tokens.clone();
@@ -127,14 +127,11 @@ impl Generator {
             check_padded_scores(model, batch, max_length)?;
         }
         let sampler = Sampler::new(sampling);
-        let (prompt_options, step_options) = run_options(model)?;
-        let caches = &model.layout().caches;
-        let inputs = feed::input_names(model).chain(caches.iter().map(|cache| cache.past.as_str()));
-        let outputs = caches.iter().map(|cache| cache.present.as_str());
-        let outputs = std::iter::once(config.names.logits.as_str()).chain(outputs);
+        let (prompt_options, step_options) = (prompt_options(model)?, step_options(model)?);
         Ok(Generator {
-            call: Call::new(inputs, outputs).doing("naming the inputs and outputs")?,
+            call: decoder_call(model)?,
             cache: Cache::new(model, batch, max_length, config.search.share_buffer)?,
+            states: States::new(model, batch)?,
             feed: Feed::new(model, batch, max_length)?,
             canceller: Canceller::new(&[&prompt_options, &step_options]),
             prompt_options,
@@ -147,6 +144,7 @@ impl Generator {
             columns: Columns { prompt: 0, lengths: vec![0; batch] },
             total: 0,
             cached: 0,
+            cached_at: 0,
             sampler,
             filter: None,
             scores: Vec::new(),
@@ -207,9 +205,16 @@ impl Generator {
         if rows.iter().any(|tokens| tokens.is_empty()) {
             return Err(Error::request("a row of the batch is empty", "every row needs at least one token"));
         }
-        if self.model.layout().pruned && rows.iter().any(|tokens| tokens.len() != longest) {
+        if rows.iter().any(|tokens| tokens.len() != longest) {
+            let layout = self.model.layout();
             let help = "use rows of equal length, or one generator per row";
-            return Err(Error::request("this model returns scores for the last column only", help));
+            if layout.pruned {
+                return Err(Error::request("this model returns scores for the last column only", help));
+            }
+            if let Some(state) = layout.states.first() {
+                let problem = format!("padding would change the state {:?} of this model", state.past);
+                return Err(Error::request(problem, help));
+            }
         }
         Ok(())
     }
@@ -340,6 +345,10 @@ impl Generator {
     fn run_spans(&mut self) -> Result<Span> {
         // The scores after the last column are needed, so that column always runs.
         self.forget_after(self.total - 1);
+        // The gaps of a batch cannot run again, so there the graph's switch between lengths is kept as it is.
+        if self.rows.len() == 1 && self.model.layout().mask_width.differs(self.cached_at, self.total) {
+            self.cached = 0;
+        }
         loop {
             let span = self.next_span();
             self.run_span(span)?;
@@ -352,18 +361,21 @@ impl Generator {
     fn next_span(&self) -> Span {
         let past = self.cached;
         let new = self.total - past;
+        let widths = &self.model.layout().mask_width;
         if self.static_shapes && pads_prompts(&self.model) && new > 1 {
             // Padding after cached tokens would be wrong, so appended tokens run together with all earlier ones.
-            return Span { past: 0, total: self.total, padded: self.max_length, mask: self.max_length };
+            let width = widths.widest(self.total, self.max_length);
+            return Span { past: 0, total: self.total, padded: width, mask: width };
         }
-        let one_row = self.rows.len() == 1;
-        let chunk = self.model.config().search.chunk_size.filter(|_| one_row).unwrap_or(new);
+        // A chunk must not end at a length that means something else to the graph than the whole length does.
+        let is_whole = self.rows.len() > 1 || widths.differs(past + 1, self.total);
+        let chunk = self.model.config().search.chunk_size.filter(|_| !is_whole).unwrap_or(new);
         let total = past + new.min(chunk);
         // With a mask of constant shape, the provider can reuse its work from the previous step. Attention on the CPU
         // takes the mask's width as the length, so there the width is exact, unless static shapes are required.
         let reused = self.static_shapes || self.model.layout().cache_place.is_some();
         let one_shape = self.cache.is_shared() && total - past == 1 && reused;
-        let mask = if one_shape { self.max_length } else { total };
+        let mask = if one_shape { widths.widest(total, self.max_length) } else { total };
         Span { past, total, padded: total - past, mask }
     }
 
@@ -378,9 +390,10 @@ impl Generator {
         cache.prepare(span.past, span.total)?;
         let options = if span.padded == 1 { &self.step_options } else { &self.prompt_options };
         let (inputs, logits) = self.feed.tensors();
-        let inputs = inputs.chain(self.cache.past());
+        let inputs = inputs.chain(self.cache.past()).chain(self.states.past(span.past == 0));
+        let outputs = self.cache.present().chain(self.states.present());
         let start = Instant::now();
-        let ran = self.call.run(self.model.session(), options, inputs, logits, self.cache.present());
+        let ran = self.call.run(self.model.session(), options, inputs, logits, outputs);
         self.time_in_runs += start.elapsed();
         match ran {
             Err(_) if self.canceller.is_cancelled() => return Err(Error::Cancelled),
@@ -388,7 +401,8 @@ impl Generator {
         }
         self.feed.check()?;
         self.cache.advance();
-        self.cached = span.total;
+        self.states.advance();
+        (self.cached, self.cached_at) = (span.total, span.total);
         Ok(())
     }
 
@@ -427,25 +441,27 @@ impl Generator {
         if self.total <= prompt { self.columns.lengths[row] - 1 } else { self.total - 1 }
     }
 
-    /// Drops columns after `length` from the cache. Separate tensors cannot be shortened, so they are dropped entirely.
+    /// Drops columns after `length` from the cache. Separate tensors and states cannot be shortened, so they are dropped
+    /// entirely.
     fn forget_after(&mut self, length: usize) {
         if self.cached > length {
             // The gaps of a batch are in the prompt, so the prompt always runs as a whole.
-            let keeps = self.cache.is_shared() && (self.rows.len() == 1 || length >= self.columns.prompt);
+            let can_shorten = self.cache.is_shared() && self.model.layout().states.is_empty();
+            let keeps = can_shorten && (self.rows.len() == 1 || length >= self.columns.prompt);
             self.cached = if keeps { length } else { 0 };
         }
     }
 }
 
-/// Whether prompts of the model can be padded: the cache has space for the padding, and the model returns scores for
-/// every token.
-fn pads_prompts(model: &Model) -> bool {
-    model.config().search.share_buffer && !model.layout().pruned
+/// Whether prompts of the model can be padded: the cache has space for the padding, the model returns scores for every
+/// token, and no state would change.
+pub(crate) fn pads_prompts(model: &Model) -> bool {
+    model.config().search.share_buffer && !model.layout().pruned && model.layout().states.is_empty()
 }
 
-/// A padded prompt has scores for every token up to the maximum length. For models with a long context that does not
-/// fit into memory.
-fn check_padded_scores(model: &Model, batch: usize, max_length: usize) -> Result<()> {
+/// A padded prompt has scores for every token up to the maximum length. For models with a long context, these do not
+/// fit in memory.
+pub(crate) fn check_padded_scores(model: &Model, batch: usize, max_length: usize) -> Result<()> {
     let (layout, words) = (model.layout(), model.config().vocab_size);
     let bytes = [max_length, words, layout.logits.bytes()].iter().try_fold(batch, |bytes, &by| bytes.checked_mul(by));
     if !pads_prompts(model) || layout.last_alone || bytes.is_some_and(|bytes| bytes <= MAX_PADDED_BYTES) {
@@ -458,7 +474,7 @@ fn check_padded_scores(model: &Model, batch: usize, max_length: usize) -> Result
     ))
 }
 
-fn check_tokens(tokens: &[u32], vocab_size: usize) -> Result<()> {
+pub(crate) fn check_tokens(tokens: &[u32], vocab_size: usize) -> Result<()> {
     match tokens.iter().find(|&&token| token as usize >= vocab_size) {
         None => Ok(()),
         Some(token) => {
@@ -468,16 +484,42 @@ fn check_tokens(tokens: &[u32], vocab_size: usize) -> Result<()> {
     }
 }
 
-/// Run options for prompts and for steps.
-fn run_options(model: &Model) -> Result<(RunOptions, RunOptions)> {
-    let entries = &model.config().run_entries;
-    let with_graph = |id: String| -> Result<RunOptions> {
-        let mut entries = entries.clone();
-        if matches!(model.attached(), Attached::Plugin { .. }) {
-            entries.push((GRAPH_ID.to_owned(), id));
-        }
-        RunOptions::new(model.runtime(), &entries).doing("making options of a run")
-    };
-    let id = NEXT_GRAPH_ID.fetch_add(1, Ordering::Relaxed);
-    Ok((with_graph("-1".to_owned())?, with_graph(id.to_string())?))
+/// Options of runs that a provider does not record.
+pub(crate) fn prompt_options(model: &Model) -> Result<RunOptions> {
+    options_with_graph(model, "-1")
+}
+
+/// Options of runs that a provider may record once: they all have the same shapes and addresses.
+pub(crate) fn step_options(model: &Model) -> Result<RunOptions> {
+    options_with_graph(model, &NEXT_GRAPH_ID.fetch_add(1, Ordering::Relaxed).to_string())
+}
+
+fn options_with_graph(model: &Model, id: &str) -> Result<RunOptions> {
+    let mut entries = model.config().run_entries.clone();
+    if matches!(model.attached(), Attached::Plugin { .. }) {
+        entries.push((GRAPH_ID.to_owned(), id.to_owned()));
+    }
+    RunOptions::new(model.runtime(), &entries).doing("creating run options")
+}
+
+/// The call that runs the decoder: the inputs of a [`Feed`], then the cache; the logits, then the cache.
+pub(crate) fn decoder_call(model: &Model) -> Result<Call> {
+    let (caches, states) = (&model.layout().caches, &model.layout().states);
+    let inputs = feed::input_names(model).chain(caches.iter().map(|cache| cache.past.as_str()));
+    let inputs = inputs.chain(states.iter().map(|state| state.past.as_str()));
+    let outputs = caches.iter().map(|cache| cache.present.as_str());
+    let outputs = outputs.chain(states.iter().map(|state| state.present.as_str()));
+    let outputs = std::iter::once(model.config().names.logits.as_str()).chain(outputs);
+    Call::new(inputs, outputs).doing("preparing the inputs and outputs")
+}
+
+/// Checks the maximum length that a caller asks for.
+pub(crate) fn check_max_length(model: &Model, asked: Option<usize>) -> Result<usize> {
+    let config = model.config();
+    let max_length = asked.unwrap_or(config.search.max_length);
+    if max_length == 0 || max_length > config.context_length {
+        let help = format!("model.context_length is {}", config.context_length);
+        return Err(Error::request(format!("max_length is {max_length}"), help));
+    }
+    Ok(max_length)
 }

@@ -11,6 +11,8 @@
 //! | text to token ids and back, piece by piece | [`Tokenizer`], [`TokenStream`] |
 //! | messages of a conversation as one prompt | [`ChatTemplate`], [`Conversation`] |
 //!
+//! Requests that come and go while others run are in [`engine`].
+//!
 //! Encoder models that turn sentences into vectors are in [`embed`].
 //!
 //! With the feature `constrained`, answers follow a JSON schema, a regular expression or a grammar (`Constraint`).
@@ -46,6 +48,7 @@ mod config;
 mod constraint;
 mod conversation;
 pub mod embed;
+pub mod engine;
 mod error;
 mod feed;
 #[allow(unsafe_code)]
@@ -53,10 +56,13 @@ mod ffi;
 mod files;
 mod generator;
 mod growth;
+mod mask_width;
 mod model;
+mod onnx_file;
 mod provider;
 mod runtime;
 mod sampler;
+mod states;
 mod stop;
 mod stream;
 mod template;
@@ -64,7 +70,7 @@ mod text;
 mod tokenizer;
 
 pub use cancel::Canceller;
-pub use config::{Config, DeviceFilter, Names, ProviderRequest, Search};
+pub use config::{Config, DeviceFilter, Names, ProviderRequest, Search, Windows};
 #[cfg(feature = "constrained")]
 pub use constraint::{Constraint, Form};
 pub use conversation::{Conversation, Message};
@@ -74,7 +80,7 @@ pub use files::open_regular;
 pub use generator::{Finish, Generator, GeneratorOptions, PromptShape};
 pub use model::Model;
 pub use ort_client::HardwareKind;
-pub use provider::{AMDGPU, Attached, normalise};
+pub use provider::{AMDGPU, Attached, Opened, normalise, open_session};
 pub use runtime::Runtime;
 pub use sampler::{Sampling, TokenFilter};
 pub use stop::StopStrings;

@@ -3,13 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use options::hip::LAST_LOGITS;
-use ort_client::{Code, Dim, Element, Kind, LogLevel, Optimization, Place, Session, SessionOptions};
+use options::hip::{LAST_LOGITS, STATIC_PAD_SEQ};
+use ort_client::{Code, Dim, Element, Kind, LogLevel, MemoryLocation, Optimization, Session, SessionOptions};
 
 use crate::config::{Config, Names};
 use crate::error::Doing;
 use crate::files;
+use crate::mask_width::MaskWidth;
 use crate::provider::{self, Attached};
+use crate::states::StateLayout;
 use crate::{Error, PromptShape, Result, Runtime};
 
 /// A decoder that is ready to run. Cheap to clone; generators share it.
@@ -33,7 +35,11 @@ pub(crate) struct Layout {
     pub ids: Element,
     /// `None` if the decoder has no such input.
     pub mask: Option<Element>,
+    /// How wide masks may be.
+    pub mask_width: MaskWidth,
     pub positions: Option<Element>,
+    /// Rows of positions for each sequence: 3 for decoders that also place images, where a text has the same in all.
+    pub position_rows: usize,
     pub logits: Element,
     /// Whether the model returns only the logits of the last token.
     pub pruned: bool,
@@ -41,10 +47,12 @@ pub(crate) struct Layout {
     pub last_alone: bool,
     /// Past and present of each layer that has a cache.
     pub caches: Vec<CacheLayout>,
+    /// Past and present of each state.
+    pub states: Vec<StateLayout>,
     /// Where the session wants the cache; `None` means host memory.
-    pub cache_place: Option<Arc<Place>>,
+    pub cache_place: Option<Arc<MemoryLocation>>,
     /// Host memory.
-    pub host: Arc<Place>,
+    pub host: Arc<MemoryLocation>,
 }
 
 /// One cache tensor: the keys or the values of a layer.
@@ -55,6 +63,8 @@ pub(crate) struct CacheLayout {
     pub element: Element,
     pub heads: usize,
     pub head_size: usize,
+    /// The smallest number of tokens that it must have room for.
+    pub least: usize,
 }
 
 impl Model {
@@ -65,28 +75,19 @@ impl Model {
     pub fn load(runtime: &Runtime, config: &Config) -> Result<Model> {
         let path = &config.decoder;
         files::check_folder(&config.folder)?;
-        files::open_regular(path).map_err(|source| Error::File {
+        let mask_width = MaskWidth::of(path, &config.names.attention_mask).map_err(|source| Error::File {
             path: path.clone(),
             source,
             help:
                 "model.decoder.filename in genai_config.json names the decoder: create the folder again, or copy all of its files"
                     .to_owned(),
         })?;
-        let opened = provider::open(runtime, config.provider.as_ref(), &provider_entries(config), path, || {
-            session_options(runtime, config)
-        });
-        let opened = opened.map_err(|error| match error {
-            Error::Ort { source, .. } if !matches!(source.code(), Some(Code::INVALID_ARGUMENT | Code::EP_FAIL)) => {
-                Error::Model {
-                    path: path.clone(),
-                    problem: source.message().into_owned(),
-                    help: "the file or the .data file beside it is damaged, or the model needs a newer ONNX Runtime"
-                        .to_owned(),
-                }
-            }
-            other => other,
-        })?;
+        let entries = provider_entries(config, &mask_width);
+        let opened =
+            provider::open(runtime, config.provider.as_ref(), &entries, path, || session_options(runtime, config));
+        let opened = opened.map_err(|error| refused(path, error))?;
         let mut layout = Reader { path, config, session: &opened.session }.layout(runtime)?;
+        layout.mask_width = mask_width;
         let is_plugin = matches!(opened.attached, Attached::Plugin { .. });
         layout.last_alone = is_plugin && last_logits(config) == Some(ALONE);
         let inner = Inner {
@@ -150,13 +151,34 @@ impl Model {
     }
 }
 
+/// Why ONNX Runtime did not load a model, with what may help.
+fn refused(path: &Path, error: Error) -> Error {
+    let source = match error {
+        Error::Ort { source, .. } if !matches!(source.code(), Some(Code::INVALID_ARGUMENT | Code::EP_FAIL)) => source,
+        other => return other,
+    };
+    let message = source.message();
+    // The provider's own errors say what helps.
+    let (problem, help) = message.split_once("\n  help: ").unwrap_or_else(|| {
+        let is_damaged = matches!(source.code(), Some(Code::INVALID_PROTOBUF | Code::NO_SUCH_FILE));
+        let help = if is_damaged || message.contains("external data") {
+            "the file or the .data file beside it is damaged: copy the folder again"
+        } else {
+            "the model may need a newer ONNX Runtime, or an operator that no provider here has: `amdgpu-ep explain` and \
+             the log (AMDGPU_EP_LOG=info) say more"
+        };
+        (&*message, help)
+    });
+    Error::Model { path: path.to_path_buf(), problem: problem.to_owned(), help: help.to_owned() }
+}
+
 /// The value of [`LAST_LOGITS`] that allows one row of logits per sequence.
 const ALONE: &str = "alone";
 
 /// Session entries for the provider: those of the folder, the hints that ONNX Runtime GenAI also sets, and which logits
 /// are read. GenAI's `static_pad_*` are left out: this crate pads prompts itself, because the generator knows the
-/// length.
-fn provider_entries(config: &Config) -> Vec<(String, String)> {
+/// length. Only a compiled graph is told that masks are wide, because what it does with their width is not known.
+fn provider_entries(config: &Config, mask_width: &MaskWidth) -> Vec<(String, String)> {
     let hints = [
         ("ep.migraphx.hip_graph_enable", "1".to_owned()),
         ("ep.amdgpuexecutionprovider.model_arch", config.kind.clone()),
@@ -164,6 +186,9 @@ fn provider_entries(config: &Config) -> Vec<(String, String)> {
     let mut entries = config.session_entries.clone();
     entries.extend(hints.map(|(key, value)| (key.to_owned(), value)));
     entries.extend(last_logits(config).map(|value| (LAST_LOGITS.to_owned(), value.to_owned())));
+    if *mask_width == MaskWidth::Hidden {
+        entries.push((STATIC_PAD_SEQ.to_owned(), "1".to_owned()));
+    }
     entries
 }
 
@@ -219,6 +244,12 @@ fn session_options(runtime: &Runtime, config: &Config) -> Result<SessionOptions>
     make().doing("creating session options")
 }
 
+/// What is attempted when a session does not say where it wants an input.
+const PLACING: &str = "querying where inputs should be allocated";
+
+/// Decoders that also place images and videos have three.
+const POSITION_ROWS: i64 = 3;
+
 /// Reads a session's inputs and outputs.
 struct Reader<'a> {
     path: &'a Path,
@@ -238,20 +269,40 @@ impl Reader<'_> {
     fn layout(&self, runtime: &Runtime) -> Result<Layout> {
         let names = &self.config.names;
         let ids = self.input(&names.input_ids)?.ok_or_else(|| {
-            self.wrong(format!("it has no input {:?}", names.input_ids), "model.decoder.inputs.input_ids names it")
+            let problem = format!("it has no input {:?}", names.input_ids);
+            let help = match self.session.inputs().iter().any(|input| input.name == "inputs_embeds") {
+                true => "it reads embeddings of images or audio, too: use ONNX Runtime GenAI for such models",
+                false => "model.decoder.inputs.input_ids names it",
+            };
+            self.wrong(problem, help)
         })?;
         let ids = self.integers(&names.input_ids, &ids)?;
         let mask = self.optional_integers(&names.attention_mask)?;
         let positions = self.optional_integers(&names.position_ids)?;
+        let position_rows = self.position_rows()?;
         let logits = self.output(&names.logits)?.ok_or_else(|| {
             self.wrong(format!("it has no output {:?}", names.logits), "model.decoder.outputs.logits names it")
         })?;
         let (logits, pruned) = self.logits(&logits)?;
         let (caches, first) = self.caches()?;
-        self.all_inputs_are_fed(&caches)?;
-        let cache_place = Place::of_input(self.session, first).doing("asking where inputs are wanted")?;
-        let host = Place::host(runtime.environment().runtime()).doing("naming the memory of this process")?;
-        Ok(Layout { host, ids, mask, positions, logits, pruned, last_alone: false, caches, cache_place })
+        let states = self.states()?;
+        self.all_inputs_are_fed(&caches, &states)?;
+        let cache_place = MemoryLocation::of_input(self.session, first).doing(PLACING)?;
+        let host = MemoryLocation::host(runtime.environment().runtime()).doing("describing host memory")?;
+        Ok(Layout {
+            host,
+            ids,
+            mask,
+            mask_width: MaskWidth::Exact,
+            positions,
+            position_rows,
+            logits,
+            pruned,
+            last_alone: false,
+            caches,
+            states,
+            cache_place,
+        })
     }
 
     /// Layers without a cache are skipped; a model without any cache cannot generate token by token.
@@ -268,7 +319,8 @@ impl Reader<'_> {
                     return Err(self.wrong(problem, "model.decoder.outputs names them, with %d for the layer"));
                 }
                 first.get_or_insert(port.index);
-                caches.push(self.cache(past, present, &port)?);
+                let windows = self.config.windows.as_ref().filter(|windows| windows.layers.contains(&layer));
+                caches.push(self.cache(past, present, &port, windows.map_or(0, |windows| windows.size))?);
             }
         }
         let first = first.ok_or_else(|| {
@@ -278,7 +330,48 @@ impl Reader<'_> {
         Ok((caches, first))
     }
 
-    fn cache(&self, past: String, present: String, port: &Port) -> Result<CacheLayout> {
+    /// Layers without a state are skipped.
+    fn states(&self) -> Result<Vec<StateLayout>> {
+        let names = &self.config.names;
+        let kinds = [(&names.past_conv, &names.present_conv), (&names.past_recurrent, &names.present_recurrent)];
+        let mut states = Vec::new();
+        for (past, present) in kinds {
+            for layer in 0..self.config.layers {
+                let (past, present) = (Names::layer(past, layer), Names::layer(present, layer));
+                let Some(port) = self.input(&past)? else { continue };
+                if self.output(&present)?.is_none() {
+                    let problem = format!("it has the input {past:?}, but no output {present:?}");
+                    return Err(self.wrong(problem, "model.decoder.outputs names them, with %d for the layer"));
+                }
+                let extents = port.shape.get(1..).unwrap_or_default();
+                if extents.is_empty() || extents.iter().any(|&extent| extent < 0) {
+                    let problem = format!("{past:?} has the unsupported shape {:?}", port.shape);
+                    return Err(self.wrong(problem, "expected a batch of states of a fixed size"));
+                }
+                let place = MemoryLocation::of_input(self.session, port.index).doing(PLACING)?;
+                states.push(StateLayout { past, present, element: port.element, extents: extents.to_vec(), place });
+            }
+        }
+        Ok(states)
+    }
+
+    /// How many rows of positions a sequence has.
+    fn position_rows(&self) -> Result<usize> {
+        let name = &self.config.names.position_ids;
+        match self.input(name)?.map(|port| port.shape) {
+            None => Ok(1),
+            Some(shape) if shape.len() == 2 => Ok(1),
+            Some(shape) => match shape[..] {
+                [POSITION_ROWS, _, _] => Ok(POSITION_ROWS as usize),
+                _ => {
+                    let problem = format!("{name:?} has the unsupported shape {shape:?}");
+                    Err(self.wrong(problem, "expected positions of shape [batch, tokens] or [3, batch, tokens]"))
+                }
+            },
+        }
+    }
+
+    fn cache(&self, past: String, present: String, port: &Port, least: usize) -> Result<CacheLayout> {
         let [_, heads, _, head_size] = port.shape[..] else {
             let problem = format!("{past:?} has the unsupported shape {:?}", port.shape);
             return Err(self.wrong(problem, "expected a cache of shape [batch, heads, tokens, elements]"));
@@ -298,6 +391,7 @@ impl Reader<'_> {
             element,
             heads: extent(heads, self.config.kv_heads),
             head_size: extent(head_size, self.config.head_size),
+            least,
         })
     }
 
@@ -319,17 +413,23 @@ impl Reader<'_> {
         Ok((element, tokens == 1))
     }
 
-    fn all_inputs_are_fed(&self, caches: &[CacheLayout]) -> Result<()> {
+    fn all_inputs_are_fed(&self, caches: &[CacheLayout], states: &[StateLayout]) -> Result<()> {
         let names = &self.config.names;
         let fed = |name: &str| {
             [&names.input_ids, &names.attention_mask, &names.position_ids].into_iter().any(|known| known == name)
                 || caches.iter().any(|cache| cache.past == name)
+                || states.iter().any(|state| state.past == name)
         };
-        match self.session.inputs().iter().find(|input| !fed(&input.name)) {
-            None => Ok(()),
-            Some(input) => {
-                let problem = format!("its input {:?} is not supported", input.name);
-                Err(self.wrong(problem, "check model.decoder.inputs and num_hidden_layers in genai_config.json"))
+        let others: Vec<&str> =
+            self.session.inputs().iter().map(|input| input.name.as_str()).filter(|name| !fed(name)).collect();
+        match others[..] {
+            [] => Ok(()),
+            [first, ..] => {
+                let rest = if others.len() > 1 { format!(" and {} others", others.len() - 1) } else { String::new() };
+                let problem = format!("there is nothing to feed its input {first:?}{rest} with");
+                let help = "token ids, a mask, positions, caches and states are fed, by the names in model.decoder.inputs \
+                            and for num_hidden_layers layers of genai_config.json";
+                Err(self.wrong(problem, help))
             }
         }
     }

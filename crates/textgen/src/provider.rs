@@ -9,7 +9,7 @@ use ort_client::{Hardware, Registration, Session, SessionOptions};
 
 use crate::config::{DeviceFilter, ProviderRequest};
 use crate::error::Doing;
-use crate::{Error, Result, Runtime, ffi};
+use crate::{Error, Result, Runtime, ffi, files};
 
 /// The name of our provider in ONNX Runtime.
 pub const AMDGPU: &str = "AMDGPUExecutionProvider";
@@ -82,10 +82,29 @@ pub(crate) fn needs_static_shapes(attached: &Attached) -> bool {
 }
 
 /// A session, its provider, and notices about providers that were not available.
-pub(crate) struct Opened {
+#[derive(Debug)]
+pub struct Opened {
+    /// The session.
     pub session: Session,
+    /// The provider that it runs on.
     pub attached: Attached,
+    /// Why it does not run on the requested provider; meant for stderr.
     pub notices: Vec<String>,
+}
+
+/// Creates a session of any ONNX model, on the provider that a language model would run on.
+///
+/// # Errors
+/// When the file is not a model, when an option is wrong, when creating a session on an available device fails, or when
+/// a GPU, profile or backend library that the caller named is not available.
+pub fn open_session(runtime: &Runtime, request: Option<&ProviderRequest>, model: &Path) -> Result<Opened> {
+    files::open_regular(model).map_err(|source| Error::File {
+        path: model.to_path_buf(),
+        source,
+        help: "name an .onnx file".to_owned(),
+    })?;
+    let settings = || SessionOptions::new(runtime.environment()).doing("creating session options");
+    open(runtime, request, &[], model, settings)
 }
 
 /// Creates a session on the plugin's provider, or on AMD's provider inside ONNX Runtime, or on the CPU. `settings`
@@ -246,8 +265,8 @@ fn by_legacy_name(
     Session::from_file(&settings, model).map_err(|error| error.message().into_owned())
 }
 
-/// Registers the plugin library, unless it is registered already; `None` if it offers no device. Its options come from the caller: those that a model
-/// folder may not set were removed when the configuration was read.
+/// Registers the plugin library, unless it is registered already; `None` if it offers no device. Its options come from
+/// the caller: those that a model folder may not set were removed when the configuration was read.
 fn register(runtime: &Runtime, request: &ProviderRequest) -> Result<Option<Registration>, AttachError> {
     // ONNX Runtime rejects a second registration, so only one thread may check and register at a time.
     static REGISTERING: Mutex<()> = Mutex::new(());

@@ -182,7 +182,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn texts_in_pieces_come_back(
+        fn texts_in_pieces_are_put_together(
             text in prop_oneof![".{0,40}", "[aé€🦀\u{fffd} ]{0,40}"], lengths in pieces(),
         ) {
             prop_assert_eq!(byte_level(&cut(text.as_bytes(), &lengths)).concat(), text);
@@ -202,7 +202,7 @@ mod tests {
         }
 
         #[test]
-        fn texts_of_single_bytes_come_back(text in "[aé€🦀漢]{0,40}") {
+        fn texts_of_single_bytes_are_put_together(text in "[aé€🦀漢]{0,40}") {
             let (given, whole) = byte_fallback(text.as_bytes());
             prop_assert_eq!(&given, &text);
             prop_assert_eq!(given, whole);

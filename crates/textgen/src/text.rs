@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::stop::Passed;
-use crate::{Error, Finish, Generator, Result, StopStrings, Tokenizer};
+use crate::{Error, Finish, Generator, Result, StopStrings, TokenStream, Tokenizer};
 
 /// Limits of a generated text, in addition to end tokens.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +36,8 @@ pub enum TextFinish {
     MaxLength,
     /// It was cancelled.
     Cancelled,
+    /// Its time was over.
+    Deadline,
 }
 
 impl TextFinish {
@@ -47,6 +49,7 @@ impl TextFinish {
             TextFinish::MaxNewTokens => "max_new_tokens",
             TextFinish::MaxLength => "max_length",
             TextFinish::Cancelled => "cancelled",
+            TextFinish::Deadline => "deadline",
         }
     }
 }
@@ -57,6 +60,42 @@ impl From<Finish> for TextFinish {
             Finish::EndToken => TextFinish::EndToken,
             Finish::MaxLength => TextFinish::MaxLength,
         }
+    }
+}
+
+/// The text of tokens, without stop strings.
+#[derive(Debug)]
+pub(crate) struct ShownText {
+    stream: TokenStream,
+    stops: StopStrings,
+    separators: Vec<u32>,
+}
+
+impl ShownText {
+    pub fn new(tokenizer: &Tokenizer, stops: impl IntoIterator<Item = String>) -> ShownText {
+        ShownText { stream: tokenizer.stream(), stops: StopStrings::new(stops), separators: Vec::new() }
+    }
+
+    /// Holds no text back beyond these tokens.
+    pub fn separated_by(self, separators: &[u32]) -> ShownText {
+        ShownText { separators: separators.to_vec(), ..self }
+    }
+
+    /// Adds a token.
+    pub fn push(&mut self, token: u32) -> Result<Passed> {
+        let passed = self.stops.push(&self.stream.push(token)?);
+        match passed {
+            Passed::Text(text) if self.separators.contains(&token) => Ok(Passed::Text(text + &self.stops.finish())),
+            passed => Ok(passed),
+        }
+    }
+
+    /// Ends the text, and returns the part that was held back.
+    pub fn finish(&mut self) -> Result<Passed> {
+        Ok(match self.stops.push(&self.stream.finish()?) {
+            Passed::Text(piece) => Passed::Text(piece + &self.stops.finish()),
+            stopped @ Passed::Stopped(_) => stopped,
+        })
     }
 }
 
@@ -96,7 +135,7 @@ pub fn generate_text(
     limits: &Limits,
     mut on_text: impl FnMut(TextStep<'_>),
 ) -> Result<Answer> {
-    let (mut stream, mut stops) = (tokenizer.stream(), StopStrings::new(limits.stops.iter().cloned()));
+    let mut shown = ShownText::new(tokenizer, limits.stops.iter().cloned());
     let most = limits.max_new_tokens.unwrap_or(usize::MAX);
     let prompt_tokens = generator.tokens(0).len() - generator.cached().min(generator.tokens(0).len());
     let mut text = String::new();
@@ -118,8 +157,7 @@ pub fn generate_text(
             first_token = start.elapsed();
         }
         tokens.push(token);
-        let piece = stream.push(token)?;
-        let (piece, stopped) = match stops.push(&piece) {
+        let (piece, stopped) = match shown.push(token)? {
             Passed::Text(piece) => (piece, false),
             Passed::Stopped(piece) => (piece, true),
         };
@@ -137,8 +175,8 @@ pub fn generate_text(
     };
     let other_tokens = start.elapsed().saturating_sub(first_token);
     if finish != TextFinish::StopString {
-        let rest = match stops.push(&stream.finish()?) {
-            Passed::Text(piece) => piece + &stops.finish(),
+        let rest = match shown.finish()? {
+            Passed::Text(piece) => piece,
             Passed::Stopped(piece) => {
                 finish = TextFinish::StopString;
                 piece
@@ -150,4 +188,45 @@ pub fn generate_text(
         }
     }
     Ok(Answer { text, tokens, finish, prompt_tokens, first_token, other_tokens })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A tokenizer whose token 2 is special, and has no text.
+    fn tokenizer() -> Tokenizer {
+        let file = json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "pre_tokenizer": null,
+            "post_processor": null, "decoder": {"type": "Fuse"},
+            "added_tokens": [{
+                "id": 2, "content": "<tool_call>", "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true,
+            }],
+            "model": {"type": "WordLevel", "vocab": {"a": 0, "E": 1, "<tool_call>": 2, "ND": 3}, "unk_token": "a"}
+        });
+        Tokenizer::from_bytes(file.to_string().into_bytes(), "tokenizer.json".as_ref()).unwrap()
+    }
+
+    #[test]
+    fn no_text_is_held_back_beyond_a_separator() {
+        let text = |text: &str| Passed::Text(text.to_owned());
+        let mut shown = ShownText::new(&tokenizer(), ["END".to_owned()]).separated_by(&[2]);
+        assert_eq!(shown.push(0).unwrap(), text("a"));
+        assert_eq!(shown.push(1).unwrap(), text(""), "E may begin END");
+        assert_eq!(shown.push(2).unwrap(), text("E"), "the text before the marker comes no later than the marker");
+        assert_eq!(shown.push(3).unwrap(), text("ND"));
+        assert_eq!(shown.push(1).unwrap(), text(""));
+        assert_eq!(shown.push(3).unwrap(), Passed::Stopped(String::new()));
+    }
+
+    #[test]
+    fn stop_strings_are_found_across_other_special_tokens() {
+        let mut shown = ShownText::new(&tokenizer(), ["END".to_owned()]);
+        assert_eq!(shown.push(1).unwrap(), Passed::Text(String::new()));
+        assert_eq!(shown.push(2).unwrap(), Passed::Text(String::new()));
+        assert_eq!(shown.push(3).unwrap(), Passed::Stopped(String::new()));
+    }
 }

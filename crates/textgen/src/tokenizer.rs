@@ -25,6 +25,8 @@ pub struct Tokenizer {
     inner: Arc<tokenizers::Tokenizer>,
     growth: Growth,
     path: PathBuf,
+    #[cfg(feature = "constrained")]
+    grammars: crate::constraint::Grammars,
 }
 
 impl Tokenizer {
@@ -41,8 +43,7 @@ impl Tokenizer {
     /// # Errors
     /// When the file is missing or damaged.
     pub fn from_file(path: &Path) -> Result<Tokenizer> {
-        let (inner, growth) = read(path)?;
-        Ok(Tokenizer { inner: Arc::new(inner), growth, path: path.to_path_buf() })
+        read(path).map(|read| Tokenizer::new(read, path))
     }
 
     /// Like [`Tokenizer::from_file`], from the file's content; errors name `path`.
@@ -50,8 +51,23 @@ impl Tokenizer {
     /// # Errors
     /// When the content is not a tokenizer, or exceeds a limit.
     pub fn from_bytes(bytes: Vec<u8>, path: &Path) -> Result<Tokenizer> {
-        let (inner, growth) = parse(bytes, path)?;
-        Ok(Tokenizer { inner: Arc::new(inner), growth, path: path.to_path_buf() })
+        parse(bytes, path).map(|parsed| Tokenizer::new(parsed, path))
+    }
+
+    fn new((inner, growth): (tokenizers::Tokenizer, Growth), path: &Path) -> Tokenizer {
+        Tokenizer {
+            inner: Arc::new(inner),
+            growth,
+            path: path.to_path_buf(),
+            #[cfg(feature = "constrained")]
+            grammars: Default::default(),
+        }
+    }
+
+    /// What constraints on the tokenizer's texts share.
+    #[cfg(feature = "constrained")]
+    pub(crate) fn grammars(&self) -> &crate::constraint::Grammars {
+        &self.grammars
     }
 
     /// The token ids of a text, without special tokens added at its ends.

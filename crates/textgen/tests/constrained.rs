@@ -5,8 +5,11 @@
 mod common;
 
 use testkit::llm::{END, TinyDecoder};
+use textgen::engine::{Engine, EngineOptions, Request};
 use textgen::{Constraint, Form, Generator, GeneratorOptions, Limits, Sampling, TextFinish, Tokenizer, generate_text};
 
+use common::served::submit;
+use common::tiny::Tiny;
 use common::{On, config, load};
 
 /// Constrained answers, sampled with several seeds.
@@ -41,6 +44,24 @@ fn the_text_matches_a_regular_expression() {
         assert!(["red", "green", "blue"].contains(&colour), "{text:?}");
         assert!(number.strip_suffix('!').unwrap().parse::<u16>().is_ok(), "{text:?}");
     }
+}
+
+#[test]
+fn every_choice_of_a_request_is_constrained() {
+    let wanted = answers(&Form::Regex("(red|green|blue) [0-9]{1,4}!".to_owned()));
+    let Some(tiny) = Tiny::new(true) else { return };
+    let engine = Engine::start(&tiny.model, &tiny.tokenizer, EngineOptions::default()).unwrap();
+    let form = Form::Regex("(red|green|blue) [0-9]{1,4}!".to_owned());
+    let constraint = Constraint::new(tiny.model.config(), &tiny.tokenizer, &form).unwrap();
+    let request = Request {
+        sampling: Sampling { do_sample: true, temperature: 3.0, seed: Some(0), ..Sampling::default() },
+        filter: Some(Box::new(constraint)),
+        choices: 8,
+        ..Request::new(vec![72, 105])
+    };
+    let reply = submit(&engine, request).reply();
+    // Choice i has seed i, so these are the answers of generators.
+    assert_eq!(reply.choices.iter().map(|choice| choice.text.as_str()).collect::<Vec<_>>(), wanted);
 }
 
 #[test]

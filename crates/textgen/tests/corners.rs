@@ -155,7 +155,7 @@ fn a_prompt_that_fills_the_sequence_has_scores_and_no_token() {
 }
 
 #[test]
-fn a_finished_text_reports_its_reason_again() {
+fn a_finished_text_repeats_its_finish_reason() {
     let Some(tiny) = Tiny::new(true) else { return };
     let mut generator = saying(&tiny, bytes("ab"));
     for (tokens, text) in [(3, "ab"), (0, "")] {
@@ -195,7 +195,7 @@ fn rows_end_independently() {
 }
 
 #[test]
-fn a_bias_against_all_but_one_leaves_that_one() {
+fn a_bias_against_all_but_one_token_selects_that_token() {
     let Some(tiny) = Tiny::new(true) else { return };
     let others = (0..VOCABULARY as u32).filter(|&token| token != 77);
     let logit_bias: Vec<(u32, f32)> = others.map(|token| (token, -1e6)).collect();
@@ -262,7 +262,7 @@ fn scores_of_sixteen_bits_choose_the_same_tokens() {
     }
 }
 
-/// Tells a scope's thread to stop, even if an assertion fails.
+/// Tells the scope's thread to stop, even if an assertion fails.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {

@@ -10,7 +10,7 @@ use textgen::{Generator, GeneratorOptions, Sampling};
 use common::{On, config, ids, load};
 
 #[test]
-fn the_demo_says_what_was_recorded() {
+fn the_demo_generates_the_recorded_text() {
     if let Err(reason) = place::onnxruntime() {
         println!("skipped: {reason}");
         return;

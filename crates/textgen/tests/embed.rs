@@ -168,7 +168,7 @@ fn the_example_prints_how_alike_sentences_are() {
 }
 
 #[test]
-fn what_the_model_pooled_is_taken_as_it_is() {
+fn pooled_outputs_are_used_unchanged() {
     let encoder = Encoder::new(ElementType::Int64, true);
     let Some(mut embedder) = encoder.load(EmbedOptions::default()) else { return };
     for sentence in ["one", "another one"] {

@@ -82,3 +82,12 @@ fn the_third_example_draws_what_a_seed_determines() {
         wanted.into_iter().map(|(name, seed)| format!("{name}: {}", recorded(&[question], seed))).collect();
     assert_eq!(text.lines().collect::<Vec<_>>(), wanted);
 }
+
+#[test]
+fn the_fifth_example_answers_several_questions_at_once() {
+    let questions = ["What does a cow say?", "Tell me a story about Mia the fox and a kite."];
+    let questions = [questions[0], questions[1], questions[0]];
+    let Some(text) = run("05-batching", &questions, "") else { return };
+    let wanted: Vec<String> = questions.iter().map(|&question| recorded(&[question], None)).collect();
+    assert_eq!(text.lines().collect::<Vec<_>>(), wanted);
+}

@@ -71,9 +71,9 @@ const CASES: &[Case] = &[
         says: &["model.onnx", "model.vocab_size", "260"],
     },
     Case {
-        name: "an unknown kind",
-        spoil: |folder| set(folder, "/model/type", json!("telepathy")),
-        says: &["model.type", "telepathy", "llama"],
+        name: "a kind that is not a name",
+        spoil: |folder| set(folder, "/model/type", json!("tele pathy")),
+        says: &["model.type", "tele pathy", "llama"],
     },
     Case {
         name: "a context beyond numbers",

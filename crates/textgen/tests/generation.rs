@@ -32,7 +32,7 @@ fn tokens_are_those_of_plain_loops() {
 }
 
 #[test]
-fn rows_of_a_batch_are_as_if_alone() {
+fn rows_of_a_batch_match_separate_runs() {
     for (shared, shape) in [(true, PromptShape::Exact), (true, PromptShape::MaxLength)] {
         let Some(tiny) = Tiny::new(shared) else { return };
         let prompts: [&[u32]; 3] = [&[72, 101, 108, 108, 111], &[84], &[PAD, 104, 101, PAD]];
@@ -250,7 +250,7 @@ fn a_seed_gives_one_text_and_another_seed_another() {
 }
 
 #[test]
-fn text_comes_in_whole_characters() {
+fn text_is_delivered_in_whole_characters() {
     let Some(tiny) = Tiny::new(true) else { return };
     let said = "aé漢字 🦀e\u{301} end";
     let tokens = tiny.tokenizer.encode(said).unwrap();

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use textgen::{Config, Model, Runtime};
 
-/// An argument of the command line; the name of a missing one is in the error.
+/// A command-line argument; the error names a missing one.
 pub fn argument(index: usize, name: &str) -> Result<String, Box<dyn Error>> {
     Ok(std::env::args().nth(index).ok_or_else(|| format!("{name} is missing on the command line"))?)
 }

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
-use options::{Origin, TEXT_MODELS};
+use options::Origin;
 use ort_client::HardwareKind;
 use serde_json::Value;
 
 use super::raw::{self, Root};
-use super::{Config, DeviceFilter, Names, ProviderRequest, Search, SessionSettings};
+use super::{Config, DeviceFilter, Names, ProviderRequest, Search, SessionSettings, Windows};
 use crate::provider::{self, Name};
 use crate::{Error, Result};
 
@@ -18,6 +18,9 @@ const LONGEST: i64 = i32::MAX as i64;
 /// More layers than any real model has; larger values are mistakes.
 const MAX_LAYERS: i64 = 10_000;
 
+/// More characters than the name of any model type has.
+const MAX_TYPE_CHARS: usize = 64;
+
 /// More elements than any real head has.
 const MAX_ELEMENTS: i64 = 1 << 20;
 
@@ -26,13 +29,14 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
     let check = Check { path };
     let Root { model, search } = root;
     let decoder = model.decoder;
-    if !TEXT_MODELS.contains(&model.kind.as_str()) {
-        let problem = format!("{:?} is not a supported text-to-text model type", model.kind);
-        return Err(check.wrong(
-            "model.type",
-            problem,
-            format!("use a model of one of these types: {}", TEXT_MODELS.join(", ")),
-        ));
+    // Any decoder whose inputs can be fed is supported, whatever its type. The name goes to the provider and into messages.
+    let is_plain = |one: char| one.is_ascii_alphanumeric() || matches!(one, '_' | '-' | '.');
+    if !(1..=MAX_TYPE_CHARS).contains(&model.kind.len()) || !model.kind.chars().all(is_plain) {
+        let problem = format!(
+            "{:?} is not the name of a model type",
+            model.kind.chars().take(MAX_TYPE_CHARS).collect::<String>()
+        );
+        return Err(check.wrong("model.type", problem, "write a name such as llama"));
     }
     let vocab_size = check.within("model.vocab_size", model.vocab_size, 1, LONGEST)?;
     let context_length = check.within("model.context_length", model.context_length, 1, LONGEST)?;
@@ -67,6 +71,8 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
             "set slide_inputs and slide_key_value_cache to false: the whole sequence is then kept",
         ));
     }
+    let layers = check.within("model.decoder.num_hidden_layers", decoder.num_hidden_layers, 1, MAX_LAYERS)?;
+    let windows = decoder.sliding_window.map(|window| check_windows(&check, window, layers)).transpose()?.flatten();
     // The folder may have been made on a machine with more processors.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = |name: &str, count: Option<i64>| -> Result<Option<usize>> {
@@ -88,7 +94,8 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
             None => folder.to_path_buf(),
         },
         decoder: folder.join(check.inside("model.decoder.filename", &decoder.filename)?),
-        layers: check.within("model.decoder.num_hidden_layers", decoder.num_hidden_layers, 1, MAX_LAYERS)?,
+        layers,
+        windows,
         kv_heads: check.within("model.decoder.num_key_value_heads", decoder.num_key_value_heads, 1, MAX_ELEMENTS)?,
         head_size: check.within("model.decoder.head_size", decoder.head_size, 1, MAX_ELEMENTS)?,
         names: check_names(&check, decoder.inputs, decoder.outputs)?,
@@ -164,6 +171,18 @@ fn check_names(check: &Check<'_>, inputs: raw::Inputs, outputs: raw::Outputs) ->
         position_ids: name(inputs.position_ids, "position_ids"),
         past_key: pattern(&format!("{input}.past_key_names"), inputs.past_key_names, "past_key_values.%d.key")?,
         past_value: pattern(&format!("{input}.past_value_names"), inputs.past_value_names, "past_key_values.%d.value")?,
+        past_conv: pattern(&format!("{input}.past_conv_names"), inputs.past_conv_names, "past.%d.conv")?,
+        past_recurrent: pattern(
+            &format!("{input}.past_recurrent_names"),
+            inputs.past_recurrent_names,
+            "past.%d.recurrent",
+        )?,
+        present_conv: pattern(&format!("{output}.present_conv_names"), outputs.present_conv_names, "present.%d.conv")?,
+        present_recurrent: pattern(
+            &format!("{output}.present_recurrent_names"),
+            outputs.present_recurrent_names,
+            "present.%d.recurrent",
+        )?,
         logits: name(outputs.logits, "logits"),
         present_key: pattern(&format!("{output}.present_key_names"), outputs.present_key_names, "present.%d.key")?,
         present_value: pattern(
@@ -172,6 +191,14 @@ fn check_names(check: &Check<'_>, inputs: raw::Inputs, outputs: raw::Outputs) ->
             "present.%d.value",
         )?,
     })
+}
+
+/// The layers with attention over a window, if the folder names its size. Layers that do not exist have no cache.
+fn check_windows(check: &Check<'_>, window: raw::SlidingWindow, layers: usize) -> Result<Option<Windows>> {
+    let Some(size) = window.window_size else { return Ok(None) };
+    let size = check.within("model.decoder.sliding_window.window_size", size, 1, LONGEST)?;
+    let named = window.layers.into_iter().filter_map(|layer| usize::try_from(layer).ok());
+    Ok(Some(Windows { size, layers: named.filter(|&layer| layer < layers).collect() }))
 }
 
 fn check_search(check: &Check<'_>, search: raw::Search, context: usize, vocab_size: usize) -> Result<Search> {

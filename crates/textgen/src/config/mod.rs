@@ -43,6 +43,8 @@ pub struct Config {
     pub kv_heads: usize,
     /// Elements per head.
     pub head_size: usize,
+    /// Layers with attention over a window, if their caches may be shorter than a sequence.
+    pub windows: Option<Windows>,
     /// Names of the decoder's inputs and outputs.
     pub names: Names,
     /// Session configuration entries.
@@ -72,12 +74,29 @@ pub struct Names {
     pub past_key: String,
     /// Values of earlier tokens.
     pub past_value: String,
+    /// Inputs with the states of convolutions.
+    pub past_conv: String,
+    /// Inputs with the states of linear attention.
+    pub past_recurrent: String,
     /// The score of every token in the vocabulary.
     pub logits: String,
     /// Keys of all tokens.
     pub present_key: String,
     /// Values of all tokens.
     pub present_value: String,
+    /// Outputs with the states of convolutions.
+    pub present_conv: String,
+    /// Outputs with the states of linear attention.
+    pub present_recurrent: String,
+}
+
+/// Layers with attention over a window.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Windows {
+    /// Tokens in the window. Caches of these layers must not be shorter.
+    pub size: usize,
+    /// The layers.
+    pub layers: Vec<usize>,
 }
 
 impl Names {

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
+
+/// A field that is known but not used. serde's own type for that would count as an unknown field.
+type Unused = Option<Value>;
 
 #[derive(Deserialize)]
 pub(super) struct Root {
@@ -26,17 +28,17 @@ pub(super) struct Model {
     pub decoder: Decoder,
     // Known but unused: they are for other kinds of models, or for interpreting the generated text.
     #[serde(rename = "sep_token_id", default)]
-    pub _sep: IgnoredAny,
+    pub _sep: Unused,
     #[serde(rename = "decoder_start_token_id", default)]
-    pub _decoder_start: IgnoredAny,
+    pub _decoder_start: Unused,
     #[serde(rename = "bot_token_id", default)]
-    pub _begin_of_tool: IgnoredAny,
+    pub _begin_of_tool: Unused,
     #[serde(rename = "eot_token_id", default)]
-    pub _end_of_tool: IgnoredAny,
+    pub _end_of_tool: Unused,
     #[serde(rename = "bor_token_id", default)]
-    pub _begin_of_reasoning: IgnoredAny,
+    pub _begin_of_reasoning: Unused,
     #[serde(rename = "eor_token_id", default)]
-    pub _end_of_reasoning: IgnoredAny,
+    pub _end_of_reasoning: Unused,
 }
 
 #[derive(Deserialize)]
@@ -75,6 +77,10 @@ pub(super) struct Decoder {
     pub _hidden_size: Option<i64>,
     #[serde(rename = "num_attention_heads")]
     pub _num_attention_heads: Option<i64>,
+    #[serde(rename = "layer_types", default)]
+    pub _layer_types: Unused,
+    #[serde(rename = "conv_cache_size", default)]
+    pub _conv_cache_size: Unused,
 }
 
 #[derive(Deserialize, Default)]
@@ -84,6 +90,8 @@ pub(super) struct Inputs {
     pub position_ids: Option<String>,
     pub past_key_names: Option<String>,
     pub past_value_names: Option<String>,
+    pub past_conv_names: Option<String>,
+    pub past_recurrent_names: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -91,6 +99,8 @@ pub(super) struct Outputs {
     pub logits: Option<String>,
     pub present_key_names: Option<String>,
     pub present_value_names: Option<String>,
+    pub present_conv_names: Option<String>,
+    pub present_recurrent_names: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -99,6 +109,16 @@ pub(super) struct SlidingWindow {
     pub slide_key_value_cache: bool,
     #[serde(default = "yes")]
     pub slide_inputs: bool,
+    pub window_size: Option<i64>,
+    #[serde(default)]
+    pub layers: Vec<i64>,
+    // Known but unused: they are for sliding inputs and caches.
+    #[serde(rename = "cache_slack", default)]
+    pub _cache_slack: Unused,
+    #[serde(rename = "alignment", default)]
+    pub _alignment: Unused,
+    #[serde(rename = "pad_value", default)]
+    pub _pad_value: Unused,
 }
 
 fn yes() -> bool {

@@ -93,6 +93,26 @@ fn an_unknown_field_is_named() {
 }
 
 #[test]
+fn fields_of_the_model_builder_are_known() {
+    let mut value = written();
+    let decoder = &mut value["model"]["decoder"];
+    decoder["sliding_window"] = json!({
+        "window_size": 16, "slide_key_value_cache": false, "slide_inputs": false, "layers": [0, 7], "cache_slack": 0
+    });
+    decoder["layer_types"] = json!(["conv", "full_attention"]);
+    decoder["conv_cache_size"] = json!(2);
+    decoder["inputs"]["past_conv_names"] = json!("past.%d.c");
+    decoder["outputs"]["present_recurrent_names"] = json!("now.%d.r");
+    value["model"]["type"] = json!("gemma3_vl_text");
+    value["model"]["sep_token_id"] = json!(7);
+    let config = read(&value).unwrap();
+    assert_eq!(config.notices, Vec::<String>::new());
+    assert_eq!(config.windows, Some(Windows { size: 16, layers: vec![0] }), "there are two layers");
+    assert_eq!((config.names.past_conv.as_str(), config.names.present_conv.as_str()), ("past.%d.c", "present.%d.conv"));
+    assert_eq!(config.names.present_recurrent, "now.%d.r");
+}
+
+#[test]
 fn omitted_fields_have_genais_defaults() {
     let config = read(&changed("search", None)).unwrap();
     assert_eq!(config.search.max_length, 256, "the context");
@@ -107,7 +127,8 @@ fn omitted_fields_have_genais_defaults() {
 #[test]
 fn errors_name_the_file_the_field_and_what_to_do() {
     let wrong = [
-        ("model.type", Some(json!("whisper"))),
+        ("model.type", Some(json!(""))),
+        ("model.type", Some(json!("two words"))),
         ("model.type", None),
         ("model.context_length", Some(json!(0))),
         ("model.context_length", Some(json!("long"))),

@@ -29,6 +29,11 @@ pub trait TokenFilter: std::fmt::Debug + Send {
     /// # Errors
     /// When the token is not allowed.
     fn accept(&mut self, token: u32) -> Result<()>;
+
+    /// An independent filter in the same state, for another text from the same prompt. `None` if that is not supported.
+    fn fork(&self) -> Option<Box<dyn TokenFilter>> {
+        None
+    }
 }
 
 /// How tokens are chosen.

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_temperature_near_zero_takes_the_best() {
+    fn a_temperature_near_zero_selects_the_best_token() {
         let sampling = Sampling { do_sample: true, temperature: 1e-30, ..Sampling::default() };
         let (mut random, mut buffers) = (MersenneTwister::new(1), DrawBuffers::default());
         assert_eq!(draw(&[1.0, 1.5, 1.4999999], &sampling, &mut random, &mut buffers), 1);

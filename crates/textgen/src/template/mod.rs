@@ -104,6 +104,11 @@ impl ChatTemplate {
         Ok(template)
     }
 
+    /// The template itself.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Renders the prompt for messages, optionally with the beginning of an answer.
     ///
     /// # Errors
@@ -117,7 +122,27 @@ impl ChatTemplate {
     /// # Errors
     /// When the template rejects them, or exceeds a limit.
     pub fn render_with(&self, messages: &[Message], tools: &Json, add_generation_prompt: bool) -> Result<String> {
-        let said: usize = messages.iter().map(|message| message.role.len() + message.content.len()).sum();
+        let said = messages.iter().map(|message| message.role.len() + message.content.len()).sum();
+        self.render_any(&messages, said, tools, add_generation_prompt)
+    }
+
+    /// Like [`ChatTemplate::render_with`], for messages with more fields, such as `tool_calls`.
+    ///
+    /// # Errors
+    /// When the template rejects them, or exceeds a limit.
+    pub fn render_values(&self, messages: &[Json], tools: &Json, add_generation_prompt: bool) -> Result<String> {
+        let said = messages.iter().map(|message| message.to_string().len()).sum();
+        self.render_any(&messages, said, tools, add_generation_prompt)
+    }
+
+    /// Renders messages with `said` bytes of text.
+    fn render_any(
+        &self,
+        messages: &(impl Serialize + Sync),
+        said: usize,
+        tools: &Json,
+        add_generation_prompt: bool,
+    ) -> Result<String> {
         let input = said + self.text.len() + tools.to_string().len();
         let meter = Arc::new(Meter::new(Allowance::new(input)));
         self.on_own_stack(|| {

@@ -15,6 +15,15 @@ fn messages_become_a_prompt() {
 }
 
 #[test]
+fn messages_may_have_more_fields() {
+    let text =
+        "{% for m in messages %}{{ m.role }}:{% for call in m.tool_calls %}{{ call.name }}{% endfor %};{% endfor %}";
+    let template = ChatTemplate::from_text(text, Path::new("t")).unwrap();
+    let messages = [serde_json::json!({"role": "a", "tool_calls": [{"name": "f"}]}), serde_json::json!({"role": "b"})];
+    assert_eq!(template.render_values(&messages, &Json::Null, false).unwrap(), "a:f;b:;");
+}
+
+#[test]
 fn a_template_can_refuse() {
     let error = render("{{ raise_exception('only users may speak') }}", &[]).unwrap_err().to_string();
     assert!(error.contains("only users may speak") && error.contains("help:"), "{error}");

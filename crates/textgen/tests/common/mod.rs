@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses only some of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test helpers may panic")]
 
+pub mod served;
 pub mod tiny;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,204 @@
+//! Runs of the decoder on slots of one shared cache.
+//!
+//! A prompt runs on the row of its slot. A decoding step runs on the first 1, 2, 4, 8, … rows, each number with its own
+//! tensors and recorded run.
+
+use std::collections::BTreeMap;
+
+use ort_client::{Call, RunOptions, Tensor};
+
+use crate::cache::Cache;
+use crate::error::{BUG, Doing};
+use crate::feed::{Columns, Feed, Span};
+use crate::generator;
+use crate::{Error, Model, PromptShape, Result};
+
+use super::slots::Copy;
+use super::step::{StepFeed, StepRow};
+
+const RUNNING: &str = "running the model";
+
+/// The decoder and the cache.
+#[derive(Debug)]
+pub(super) struct Runs {
+    model: Model,
+    cache: Cache,
+    call: Call,
+    max_length: usize,
+    /// Whether prompts run as a whole, padded to the maximum length.
+    pads_prompts: bool,
+    /// Whether all masks of steps have the maximum width.
+    one_width: bool,
+    prompt_chunk: usize,
+    prompt_options: RunOptions,
+    prompt_feed: Feed,
+    /// The last run of a prompt.
+    span: Span,
+    /// The rows of the cache, one by one.
+    rows: Vec<Vec<Tensor>>,
+    /// By number of rows.
+    buckets: BTreeMap<usize, Bucket>,
+    /// Buffer for scores that are not 32-bit floats in the output.
+    converted: Vec<f32>,
+}
+
+/// Everything that steps of a number of rows need.
+#[derive(Debug)]
+struct Bucket {
+    feed: StepFeed,
+    options: RunOptions,
+    cache: Vec<Tensor>,
+}
+
+impl Runs {
+    /// # Errors
+    /// When the folder has no shared buffers or has states, or memory is short.
+    pub fn new(model: &Model, slots: usize, max_length: usize, prompt_chunk: usize) -> Result<Runs> {
+        let search = &model.config().search;
+        if !search.share_buffer {
+            return Err(Error::request(
+                "this folder cannot run several requests at once, because its caches are not shared buffers",
+                "export the model with past_present_share_buffer, or generate with one Generator per request",
+            ));
+        }
+        if !model.layout().states.is_empty() {
+            return Err(Error::request(
+                "this folder cannot run several requests at once, because its decoder has states besides the cache",
+                "generate with one Generator per request",
+            ));
+        }
+        let static_shapes = model.has_static_shapes(PromptShape::Auto);
+        if static_shapes {
+            generator::check_padded_scores(model, 1, max_length)?;
+        }
+        let cache = Cache::new(model, slots, max_length, true)?;
+        let mut runs = Runs {
+            call: generator::decoder_call(model)?,
+            max_length,
+            pads_prompts: static_shapes && generator::pads_prompts(model),
+            // Attention on the CPU takes the mask's width as the length.
+            one_width: static_shapes || model.layout().cache_place.is_some(),
+            prompt_chunk: prompt_chunk.min(search.chunk_size.unwrap_or(prompt_chunk)),
+            prompt_options: generator::prompt_options(model)?,
+            prompt_feed: Feed::new(model, 1, max_length)?,
+            span: Span { past: 0, total: 0, padded: 0, mask: 0 },
+            rows: (0..slots).map(|slot| cache.rows(slot..slot + 1)).collect::<Result<_>>()?,
+            buckets: BTreeMap::new(),
+            converted: Vec::new(),
+            model: model.clone(),
+            cache,
+        };
+        // Rows can run one by one even if memory gets short later.
+        runs.make_bucket(1)?;
+        Ok(runs)
+    }
+
+    /// The number of rows that a step on the first `slots` slots runs on.
+    pub fn step_rows(&self, slots: usize) -> usize {
+        slots.next_power_of_two().min(self.rows.len())
+    }
+
+    /// Whether a prompt can start after cached tokens.
+    pub fn continues_prompts(&self) -> bool {
+        !self.pads_prompts
+    }
+
+    /// Whether a run returns scores for each of several tokens.
+    pub fn scores_every_token(&self) -> bool {
+        let layout = self.model.layout();
+        !self.pads_prompts && !layout.pruned && !layout.last_alone
+    }
+
+    pub fn cache_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    /// Runs the next tokens of a sequence whose first `past` tokens are in the slot's row, and returns how many are
+    /// there afterwards. If these are all tokens, [`Runs::prompt_scores`] has the scores for the next one.
+    ///
+    /// # Errors
+    /// When the run fails. The tokens before `past` are still there.
+    pub fn prompt(&mut self, slot: usize, tokens: &[u32], past: usize) -> Result<usize> {
+        self.span = if self.pads_prompts {
+            Span { past: 0, total: tokens.len(), padded: self.max_length, mask: self.max_length }
+        } else {
+            let total = tokens.len().min(past + self.prompt_chunk);
+            Span { past, total, padded: total - past, mask: total }
+        };
+        let columns = Columns { prompt: 0, lengths: vec![0] };
+        self.prompt_feed.write(self.model.layout(), self.span, &columns, |_, column| tokens[column])?;
+        let (inputs, logits) = self.prompt_feed.tensors();
+        let row = &self.rows[slot];
+        let ran = self.call.run(self.model.session(), &self.prompt_options, inputs.chain(row), logits, row);
+        ran.doing(RUNNING)?;
+        self.prompt_feed.check()?;
+        Ok(self.span.total)
+    }
+
+    /// The scores for the token at `position`, after a run of a prompt that has the tokens before it.
+    pub fn prompt_scores(&mut self, position: usize) -> &mut [f32] {
+        self.prompt_feed.scores(self.span, 0, position - 1, &mut self.converted)
+    }
+
+    /// Runs one token in each of the first rows. Their number must be one of [`Runs::step_rows`].
+    ///
+    /// # Errors
+    /// When the run fails. The tokens before each row's position are still there.
+    pub fn step(&mut self, rows: &[StepRow]) -> Result<()> {
+        self.make_bucket(rows.len())?;
+        self.run_step(rows, None)
+    }
+
+    /// Runs one token in any slot.
+    ///
+    /// # Errors
+    /// See [`Runs::step`].
+    pub fn step_alone(&mut self, slot: usize, row: StepRow) -> Result<()> {
+        self.run_step(&[row], Some(slot))
+    }
+
+    /// The scores of a row, after a step of `rows` rows.
+    pub fn step_scores(&mut self, rows: usize, row: usize) -> &mut [f32] {
+        match self.buckets.get_mut(&rows) {
+            Some(bucket) => bucket.feed.scores(row, &mut self.converted),
+            None => &mut [],
+        }
+    }
+
+    fn run_step(&mut self, rows: &[StepRow], slot: Option<usize>) -> Result<()> {
+        let longest = rows.iter().map(|row| row.position + 1).max().unwrap_or(1);
+        let width = if self.one_width { self.max_length } else { longest };
+        let Some(Bucket { feed, options, cache }) = self.buckets.get_mut(&rows.len()) else {
+            return Err(Error::internal(format!("there are no tensors for {} rows", rows.len()), BUG));
+        };
+        // A recorded run would use the rows that it was recorded with.
+        let (cache, options) = match slot {
+            Some(slot) => (&self.rows[slot], &self.prompt_options),
+            None => (&*cache, &*options),
+        };
+        feed.write(rows, width)?;
+        let (inputs, logits) = feed.tensors();
+        self.call.run(self.model.session(), options, inputs.chain(cache), logits, cache).doing(RUNNING)
+    }
+
+    /// Copies tokens between rows of the cache.
+    ///
+    /// # Errors
+    /// When the copy fails. The tokens of the destination are then unspecified.
+    pub fn copy(&self, copy: Copy) -> Result<()> {
+        self.cache.copy(self.model.session().environment(), copy.from, copy.to, copy.tokens)
+    }
+
+    /// Makes the tensors for a number of rows, if this is their first step.
+    fn make_bucket(&mut self, rows: usize) -> Result<()> {
+        if !self.buckets.contains_key(&rows) {
+            let bucket = Bucket {
+                feed: StepFeed::new(&self.model, rows, self.max_length)?,
+                options: generator::step_options(&self.model)?,
+                cache: self.cache.rows(0..rows)?,
+            };
+            self.buckets.insert(rows, bucket);
+        }
+        Ok(())
+    }
+}
