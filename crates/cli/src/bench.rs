@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::inputs::{self, InputArguments};
 use crate::memory::{self, Memory};
-use crate::ort::{self, Array, Told};
+use crate::ort::{self, Array, Reported};
 use crate::profile;
 use crate::progress::Progress;
 use crate::record::Record;
@@ -113,7 +113,7 @@ fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
     let held = record.entry()?;
     let entries: Vec<_> = QUIET.into_iter().chain(progress.entry()?).chain([held]).collect();
     let device = target.session(&entries, arguments.threads)?;
-    let assignment = device.assignment().told()?;
+    let assignment = device.assignment().reported()?;
     let cpu = target.cpu_session(arguments.source.for_cpu(&assignment)?, &QUIET, arguments.threads)?;
     let ports = device.inputs().to_vec();
     let arrays = inputs::make(&ports, &[], &arguments.inputs)?;
@@ -126,7 +126,7 @@ fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
         let start = Instant::now();
         let results = session
             .run(&named, &outputs)
-            .told()
+            .reported()
             .map_err(|error| inputs::failed(&format!("the run on {name}"), error, &ports, &arrays))?;
         let time = start.elapsed();
         drop(results);
@@ -186,7 +186,7 @@ fn profile(
     let session = target.session(&[QUIET[0], QUIET[1], record.entry()?], arguments.threads)?;
     let start = Instant::now();
     for _ in 0..PROFILED_RUNS {
-        session.run(named, outputs).told().context("a profiled run")?;
+        session.run(named, outputs).reported().context("a profiled run")?;
         if start.elapsed() > PROFILE_TIME {
             break;
         }

@@ -160,7 +160,7 @@ impl Tail {
     }
 
     fn text(self) -> String {
-        // On a timeout, the data that has arrived has to do.
+        // After a timeout, the data that has arrived so far has to be enough.
         let _ = self.ended.recv_timeout(PIPES);
         self.bytes.lock().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }

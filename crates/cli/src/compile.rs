@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::inputs;
 use crate::interrupt::Cleanup;
-use crate::ort::Told;
+use crate::ort::Reported;
 use crate::progress::Progress;
 use crate::report;
 use crate::table;
@@ -155,7 +155,7 @@ fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Resul
     ];
     let start = Instant::now();
     let session = target.session_of(model, &entries, None, &dims).map_err(|error| unwritten(error, &made, output))?;
-    let assignment = session.assignment().told()?;
+    let assignment = session.assignment().reported()?;
     drop(session);
     let compile_seconds = start.elapsed().as_secs_f64();
     let (shown, placed) = (model.display(), Placed::count(&assignment));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn text_says_what_was_made_and_how_to_run_it() {
+    fn text_lists_the_files_and_how_to_run_them() {
         let text = text(&sample(Some("migraphx")));
         for want in ["3 of 4 nodes", "c.onnx", "2.00 KiB", "in 0.50 s", "in 0.25 s", "--profile migraphx"] {
             assert!(text.contains(want), "{want}: {text}");

@@ -9,19 +9,19 @@ const HELP: &str = "\n  help: ";
 /// Error types of libraries often repeat their cause, and a message that ends with help is often wrapped in another
 /// one.
 pub fn text(error: &anyhow::Error) -> String {
-    let mut told = String::new();
+    let mut text = String::new();
     let mut helps: Vec<String> = Vec::new();
     for cause in error.chain() {
         let cause = message::plain(&cause.to_string());
         let (what, help) = cause.split_once(HELP).map_or((&*cause, None), |(what, help)| (what, Some(help)));
-        if !told.contains(what) {
-            told = if told.is_empty() { what.to_owned() } else { format!("{told}: {what}") };
+        if !text.contains(what) {
+            text = if text.is_empty() { what.to_owned() } else { format!("{text}: {what}") };
         }
         if let Some(help) = help.filter(|help| !helps.iter().any(|known| known.contains(help))) {
             helps.push(help.to_owned());
         }
     }
-    helps.into_iter().fold(told, |told, help| told + HELP + &help)
+    helps.into_iter().fold(text, |text, help| text + HELP + &help)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use ort_client::{Dim, Element, Kind, Port};
 use crate::npy;
 use crate::npz;
 use crate::ort::{Array, Numeric, dims_text};
+use crate::random::Random;
 
 /// The maximum number of elements in a random input.
 const MAX_ELEMENTS: usize = 1 << 31;
@@ -239,39 +240,20 @@ fn made_up(port: &Port, extents: &BTreeMap<String, usize>, random: &mut Random) 
     let count = count.with_context(|| format!("input {} would be too large: {shape:?}", port.name))?;
     let mut bytes = Vec::with_capacity(count * element.bytes());
     for _ in 0..count {
-        element.write(random.number(*element), &mut bytes);
+        element.write(number(random, *element), &mut bytes);
     }
     Array::new(*element, shape, bytes).context("a random input does not fill its shape")
 }
 
-/// SplitMix64: small, and reproducible on every machine.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    /// Floats are in -1..1 and 8-bit integers in their full range. Wider integers are 0 or 1: they are often indices or
-    /// masks, for which other values may be out of range.
-    fn number(&mut self, element: Element) -> f64 {
-        let bits = self.bits();
-        match element {
-            Element::F32 | Element::F64 | Element::F16 | Element::Bf16 => {
-                (bits >> 40) as f64 / f64::from(1 << 23) - 1.0
-            }
-            Element::U8 => f64::from((bits >> 56) as u8),
-            Element::I8 => f64::from((bits >> 56) as u8 as i8),
-            _ => (bits >> 63) as f64,
-        }
+/// Floats are in -1..1 and 8-bit integers in their full range. Wider integers are 0 or 1: they are often indices or
+/// masks, for which other values may be out of range.
+fn number(random: &mut Random, element: Element) -> f64 {
+    let bits = random.bits();
+    match element {
+        Element::F32 | Element::F64 | Element::F16 | Element::Bf16 => (bits >> 40) as f64 / f64::from(1 << 23) - 1.0,
+        Element::U8 => f64::from((bits >> 56) as u8),
+        Element::I8 => f64::from((bits >> 56) as u8 as i8),
+        _ => (bits >> 63) as f64,
     }
 }
 

@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod bench;
+mod bench_serve;
 mod cache;
 mod child;
 mod compare;
@@ -21,8 +22,10 @@ mod memory;
 mod npy;
 mod npz;
 mod ort;
+mod plot;
 mod profile;
 mod progress;
+mod random;
 mod record;
 mod replace;
 mod report;
@@ -83,6 +86,17 @@ Exit codes:
   0  the steps were measured
   2  wrong usage, or the command itself failed";
 
+const BENCH_SERVE_EXIT_CODES: &str = "\
+Exit codes:
+  0  the server was measured; some requests may have failed
+  1  all requests failed
+  2  wrong usage, or the command itself failed";
+
+const SERVE_EXIT_CODES: &str = "\
+Exit codes:
+  0  the server was stopped, or --check found nothing wrong
+  2  wrong usage, or the command itself failed";
+
 const CACHE_EXIT_CODES: &str = "\
 Exit codes:
   0  done; there may have been nothing to remove
@@ -134,6 +148,12 @@ enum Command {
     /// Benchmark prompts and text generation of an ONNX Runtime GenAI model folder
     #[command(after_help = LLM_BENCH_EXIT_CODES)]
     BenchLlm(llm::bench::Arguments),
+    /// Serve model folders over HTTP, compatible with OpenAI's API
+    #[command(after_help = SERVE_EXIT_CODES)]
+    Serve(llm::serve::Arguments),
+    /// Benchmark a server that is compatible with OpenAI's API, under load
+    #[command(after_help = BENCH_SERVE_EXIT_CODES)]
+    BenchServe(bench_serve::Arguments),
     /// Show the caches of compiled kernels, measurements, programs and plans, or clear them
     #[command(after_help = CACHE_EXIT_CODES)]
     Cache(cache::Arguments),
@@ -191,6 +211,7 @@ fn execute(command: Command) -> Result<u8> {
         Command::Run(arguments) => run::run(&arguments)?,
         Command::Bench(arguments) => bench::run(&arguments)?,
         Command::BenchLlm(arguments) => llm::bench::run(&arguments)?,
+        Command::BenchServe(arguments) => bench_serve::run(&arguments)?,
         Command::Tune(arguments) => tune::run(&arguments)?,
         Command::Compile(arguments) => compile::run(&arguments)?,
         Command::Cache(arguments) => cache::run(&arguments)?,
@@ -202,6 +223,7 @@ fn execute(command: Command) -> Result<u8> {
         // These print their output as it is generated.
         Command::Generate(arguments) => return llm::generate::run(&arguments),
         Command::Chat(arguments) => return llm::chat::run(&arguments),
+        Command::Serve(arguments) => return llm::serve::run(&arguments),
         Command::Completions { shell } => (0, completions(shell)),
         Command::Probe { question } => (0, doctor::answer(&question)?),
     };

@@ -45,7 +45,7 @@ mod tests {
     const LINE: &str = r#"{"device":"host","memory":{"constants":{"now":0,"peak":2500000},"mapped":{"now":0,"peak":0},"weights":{"now":0,"peak":0},"arena":{"now":1,"peak":400000},"working":{"now":0,"peak":0},"staging":{"now":0,"peak":0}}}"#;
 
     #[test]
-    fn peaks_are_shown_and_what_was_not_used_is_not() {
+    fn only_used_memory_is_shown_with_its_peak() {
         let memory = last(reports::parse(&format!("{LINE}\n")).unwrap()).unwrap();
         let text = text(&memory, &[("cache", 1_600_000, "keys and values")]);
         assert!(text.contains("constants  2.5 MB") && text.contains("arena      0.4 MB"), "{text}");
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn another_backend_leaves_no_record_and_nonsense_is_an_error() {
+    fn other_backends_write_no_record_and_invalid_records_are_errors() {
         assert!(last(Vec::new()).is_none());
         assert!(reports::parse::<reports::Memory>("{}\n").is_err());
     }

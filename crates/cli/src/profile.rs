@@ -9,8 +9,8 @@ use crate::table;
 /// What all runs of one plan share: the partition, and the steps with their bytes.
 type Look = (String, Vec<(String, u64)>);
 
-/// The steps of all plans that ran with their median times, slowest first. Runs are grouped by their partition and steps. The first run of each
-/// group is left out if there are others, because it includes initialisation.
+/// The steps of all plans that ran with their median times, slowest first. Runs are grouped by their partition and
+/// steps. The first run of each group is left out if there are others, because it includes initialisation.
 pub fn medians(report: Vec<Profile>) -> Vec<TimedStep> {
     let mut runs: BTreeMap<Look, Vec<Vec<TimedStep>>> = BTreeMap::new();
     for Profile { partition, times } in report {

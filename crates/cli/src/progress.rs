@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
-use reports::{Progress as Count, Work};
+use reports::{Activity, Progress as Count};
 
 use crate::record::Record;
 
@@ -106,8 +106,8 @@ fn last(lines: &str) -> Option<Count> {
 
 fn show(count: &Count, bar: &ProgressBar) {
     bar.set_prefix(match count.work {
-        Work::Kernels => "kernels compiled",
-        Work::Steps => "steps measured",
+        Activity::Kernels => "kernels compiled",
+        Activity::Steps => "steps measured",
     });
     bar.set_length(count.of);
     bar.set_position(count.done);
@@ -179,10 +179,10 @@ mod tests {
     }
 
     #[test]
-    fn the_last_whole_line_counts() {
+    fn the_last_complete_line_counts() {
         let line = |done| format!("{{\"work\":\"kernels\",\"done\":{done},\"of\":9}}\n");
         let count = last(&(line(1) + &line(4) + "{\"work\":\"ker")).unwrap();
-        assert_eq!(count, Count { work: Work::Kernels, done: 4, of: 9 });
+        assert_eq!(count, Count { work: Activity::Kernels, done: 4, of: 9 });
         assert_eq!((last(""), last("nonsense\n")), (None, None));
     }
 

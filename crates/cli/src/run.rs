@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::compare::{self, Arithmetic, Difference};
 use crate::inputs::{self, InputArguments, InputFile};
 use crate::npy;
-use crate::ort::{self, Array, Told};
+use crate::ort::{self, Array, Reported};
 use crate::progress::Progress;
 use crate::report;
 use crate::table;
@@ -104,7 +104,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     let progress = Progress::counted("loading the model ...")?;
     let session = target.session(progress.entry()?.as_slice(), None)?;
-    let assignment = session.assignment().told()?;
+    let assignment = session.assignment().reported()?;
     let arithmetic = Arithmetic::of(assignment.iter().flat_map(|part| &part.nodes).map(|node| node.op.as_str()));
     let ports = session.inputs();
     let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
@@ -153,7 +153,7 @@ pub fn outputs(environment: &Environment, session: &Session, names: &[String], a
     let inputs: Vec<(&str, &Value)> = names.iter().map(String::as_str).zip(&values).collect();
     let ports = session.outputs();
     let wanted: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
-    let found = session.run(&inputs, &wanted).told()?;
+    let found = session.run(&inputs, &wanted).reported()?;
     ports.iter().zip(&found).map(|(port, value)| Ok((port.name.clone(), ort::array(value)?))).collect()
 }
 

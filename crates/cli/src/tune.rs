@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::explain::reasons::Reasons;
 use crate::inputs::{self, InputArguments};
-use crate::ort::Told;
+use crate::ort::Reported;
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::report;
@@ -79,7 +79,7 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     crate::run::outputs(target.environment(), &session, &names, &arrays)
         .map_err(|error| inputs::failed("the run", error, ports, &arrays))?;
     let reasons = Reasons::new(record.read()?);
-    Ok(report(target.place.clone(), Placed::count(&session.assignment().told()?), reasons.steps))
+    Ok(report(target.place.clone(), Placed::count(&session.assignment().reported()?), reasons.steps))
 }
 
 fn report(place: Setup, placed: Placed, all: Vec<Step>) -> Report {

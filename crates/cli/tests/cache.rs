@@ -86,7 +86,7 @@ fn every_file_is_listed() {
 }
 
 #[test]
-fn clearing_removes_what_is_ours_and_nothing_else() {
+fn clearing_removes_only_our_files() {
     let cache = CacheFolder::new();
     // A user may name an existing folder with other files.
     let foreign = ["kernels/notes.co", "kernels/readme.txt", "tuning/results.tsv", "photos/a.plan", "letter.txt"];

@@ -139,7 +139,7 @@ fn python_m_loads_no_onnxruntime_from_the_current_folder() {
 }
 
 #[test]
-fn the_command_says_which_onnxruntime_it_took() {
+fn the_command_names_the_onnxruntime_it_uses() {
     let Some(download) = Download::new() else { return };
     let found = place::onnxruntime().and_then(|_| Ok((place::python()?, place::staged_library("amdgpu-ep")?)));
     let (python, library) = match found {

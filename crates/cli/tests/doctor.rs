@@ -104,7 +104,7 @@ fn pretender(version: &str) -> String {
 }
 
 #[test]
-fn bare_machine_gets_a_whole_document() {
+fn a_bare_machine_gets_a_complete_document() {
     let report = Prefix::new().report(&[]);
     let keys: Vec<&str> = report.as_object().unwrap().keys().map(String::as_str).collect();
     for key in [

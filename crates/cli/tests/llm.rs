@@ -22,18 +22,7 @@ struct Bench {
 impl Bench {
     /// `None`, with a printed reason, if something is not installed.
     fn new() -> Option<Bench> {
-        let found = place::onnxruntime().and_then(|ort| {
-            place::staged_library("hip-backend")?;
-            place::staged_library("hip-host")?;
-            Ok((ort, place::staged_library("amdgpu-ep")?))
-        });
-        let (ort, library) = match found {
-            Ok(found) => found,
-            Err(reason) => {
-                println!("skipped: {reason}");
-                return None;
-            }
-        };
+        let (ort, library) = place::provider_on_host()?;
         let folder = tempfile::tempdir().unwrap();
         TinyDecoder::new(5).write(folder.path(), true).unwrap();
         Some(Bench { folder, ort, library })
@@ -353,7 +342,7 @@ fn interrupt(child: &Child) {
 }
 
 #[test]
-fn answers_match_a_form() {
+fn answers_match_a_constraint() {
     let Some(bench) = Bench::new() else { return };
     let text = |form: &[&str]| {
         let arguments = [&["Hello", "--provider", "cpu", "--max-new-tokens", "200", "--seed", "3"], form].concat();

@@ -4,6 +4,7 @@ use std::thread;
 
 use hip::DriverKind;
 use hip::sys::Role;
+use kernels::Target;
 use serde::{Deserialize, Serialize};
 
 use super::{Asker, Question};
@@ -79,6 +80,8 @@ pub struct Device {
     pub lds_bytes: u32,
     /// Whether it shares the host's memory.
     pub integrated: bool,
+    /// Where its kernels come from, if it is an AMD GPU with a listed target.
+    pub kernels: Option<String>,
 }
 
 impl Driver {
@@ -132,6 +135,7 @@ pub fn probe(kind: DriverKind) -> DriverProbe {
         error: library.error,
     });
     let devices = report.devices.into_iter().map(|device| Device {
+        kernels: Target::level_of(&device.arch).map(|level| level.to_string()),
         name: device.name,
         arch: device.arch,
         pci_bus_id: device.pci_bus_id,
@@ -182,6 +186,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn documented_targets_are_the_listed_ones() {
+        let mut text = String::from("| target | chips, for example | kernels |\n|---|---|---|\n");
+        for Target { name, chips, .. } in Target::ALL {
+            let level = Target::level_of(name).unwrap();
+            text += &format!("| {name} | {chips} | {level} |\n");
+        }
+        testkit::generated::check("crates/cli/src/doctor/targets.md", &text).unwrap();
+    }
 
     fn attempt(name: &str, reason: &str) -> Attempt {
         Attempt { name: name.to_owned(), reason: reason.to_owned() }

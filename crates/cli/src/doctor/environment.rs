@@ -85,7 +85,7 @@ const MIGRAPHX_PREFIX: &str = "ORT_MIGRAPHX_";
 pub const HIDING: [&str; 4] =
     ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"];
 
-const KNOWN: [(&str, &str); 41] = [
+const KNOWN: [(&str, &str); 42] = [
     ("AMDGPU_EP_DRIVER", "auto or amd (AMD GPUs), nvidia (the CUDA twin), host (RAM and CPU)"),
     ("AMDGPU_EP_LOG", "error, warn, info, debug, trace or off: level of the log on stderr, or in AMDGPU_EP_LOG_FILE"),
     (
@@ -119,6 +119,7 @@ const KNOWN: [(&str, &str); 41] = [
     ("THEROCK_DIST", "where a TheRock build of ROCm is installed; searched first"),
     ("ROCM_PATH", "where ROCm is installed"),
     ("HIP_PATH", "where HIP is installed"),
+    ("HIPBLASLT_TENSILE_LIBPATH", "the folder of hipBLASLt's kernels"),
     ("HIP_VISIBLE_DEVICES", "the only devices that HIP shows"),
     ("ROCR_VISIBLE_DEVICES", "the only devices that ROCm shows"),
     ("GPU_DEVICE_ORDINAL", "the only devices that the HIP runtime shows"),

@@ -192,7 +192,7 @@ impl Chosen {
 /// folder is never searched.
 ///
 /// # Errors
-/// When there is none; the message lists where it was searched.
+/// When there is none; the message lists the places that were searched.
 pub fn onnxruntime_library(named: Option<&Path>) -> Result<Chosen> {
     if let Some(path) = named {
         return Ok(Chosen { path: path.to_owned(), from: None });
@@ -213,7 +213,7 @@ pub fn onnxruntime_library(named: Option<&Path>) -> Result<Chosen> {
 /// The execution provider library for the other commands, if none is named.
 ///
 /// # Errors
-/// When there is none; the message lists where it was searched.
+/// When there is none; the message lists the places that were searched.
 pub fn plugin_library() -> Result<PathBuf> {
     let executable = std::env::current_exe().context("the path of this executable could not be found")?;
     let asker = Asker { executable, timeout: Duration::ZERO };
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn question_reads_back_from_its_arguments() {
+    fn a_question_survives_a_round_trip_through_its_arguments() {
         #[derive(clap::Parser)]
         struct Probe {
             #[command(subcommand)]

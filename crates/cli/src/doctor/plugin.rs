@@ -85,7 +85,7 @@ fn registered(file: &Path, onnxruntime: &Path) -> anyhow::Result<BackendProbe> {
     let version = devices.iter().find_map(|device| device.fact("version")).map(str::to_owned);
     let mut said = BackendProbe { version, devices: Some(devices.len()), error: None };
     if let Some(first) = devices.get(..1) {
-        // A backend loads its own libraries when a session is created.
+        // A backend loads its own libraries only when a session is created.
         let settings = ort::SessionSettings { devices: first, ..ort::SessionSettings::default() };
         let session = settings.open_bytes(&environment, EMPTY_MODEL);
         said.error = session.err().map(|error| reason(&error));

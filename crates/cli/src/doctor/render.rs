@@ -92,6 +92,7 @@ fn drivers(out: &mut String, findings: &Findings) -> fmt::Result {
                 if device.memory_bytes == 0 { "-".to_owned() } else { bytes(device.memory_bytes) },
                 device.wave_size.to_string(),
                 device.compute_units.to_string(),
+                or_dash(device.kernels.as_deref()),
             ]
         })
         .collect();
@@ -99,7 +100,7 @@ fn drivers(out: &mut String, findings: &Findings) -> fmt::Result {
         return Ok(());
     }
     writeln!(out, "\nDevices")?;
-    table(out, ["device", "name", "arch", "PCI", "memory", "wave", "CUs"], rows)
+    table(out, ["device", "name", "arch", "PCI", "memory", "wave", "CUs", "kernels"], rows)
 }
 
 fn driver(out: &mut String, driver: &Driver) -> fmt::Result {
@@ -321,7 +322,7 @@ mod tests {
             assert!(text.contains(&format!("\n{section}\n")), "{section} in\n{text}");
         }
         assert!(text.starts_with("amdgpu-ep 0.1.0\n\nVerdict: ready: Radeon (gfx1100)"), "{text}");
-        assert!(text.contains("gfx1100  0000:03:00.0  24.0 GiB  32"), "{text}");
+        assert!(text.contains("gfx1100  0000:03:00.0  24.0 GiB  32    96   compiled"), "{text}");
         assert!(!text.lines().any(|line| line.ends_with(' ')), "{text}");
     }
 

@@ -1,12 +1,13 @@
 //! Which backends a session tries on this machine, in which order and why. Uses the plugin's own routing function.
 
 use amdgpu_ep::routing::{self, BackendName, Platform, Query, Refusal, RoutingTable, RuledOut};
+use amdgpu_ep::selection::{self, Candidate};
 use amdgpu_ep::session_route::FORCE_ARCH_VARIABLE;
 use hip::DriverKind;
 use options::{Hint, Profile};
 use serde::Serialize;
 
-use super::drivers::Driver;
+use super::drivers::{Device, Driver};
 use super::environment::Settings;
 use super::plugin::{Plugin, PluginProbe, library_file};
 use super::{Asker, Question};
@@ -68,6 +69,19 @@ fn ruled_out(plugin: &Plugin, platform: Platform, loader: impl Fn(&str) -> Optio
     all.filter_map(|backend| Some(RuledOut { backend: backend.clone(), reason: found(backend)? })).collect()
 }
 
+/// The device of a session that names none.
+fn of_sessions(devices: &[Device]) -> Option<&Device> {
+    let known: Vec<Candidate> = (0..)
+        .zip(devices)
+        .map(|(id, device)| Candidate {
+            id,
+            integrated: device.integrated,
+            total_memory: usize::try_from(device.memory_bytes).unwrap_or(usize::MAX),
+        })
+        .collect();
+    devices.get(selection::select(&known, &[], None).ok()? as usize)
+}
+
 fn route(settings: &Settings, drivers: &[Driver], platform: Platform, ruled_out: &[RuledOut]) -> Routing {
     let steps = |all: &[RuledOut]| {
         all.iter().map(|out| Step { backend: out.backend.to_string(), reason: out.reason.clone() }).collect()
@@ -76,7 +90,7 @@ fn route(settings: &Settings, drivers: &[Driver], platform: Platform, ruled_out:
     let forced = settings.set(FORCE_ARCH_VARIABLE).map(|text| text.trim().to_ascii_lowercase());
     let forced = forced.filter(|arch| !arch.is_empty());
     let driver = drivers.iter().find(|driver| driver.kind == settings.session_driver);
-    let device = driver.and_then(|driver| driver.found.devices.first());
+    let device = driver.and_then(|driver| of_sessions(&driver.found.devices));
     routing.forced = forced.is_some();
     let Some(arch) = forced.or_else(|| device.map(|device| device.arch.clone())) else {
         routing.error = Some("no device is available".to_owned());
@@ -137,6 +151,23 @@ pub(super) mod tests {
         assert_eq!(found.ruled_out[0].reason, "libhipgpu-backend.so is not installed");
         let forced = routing(" GFX1151 ");
         assert_eq!((forced.arch.as_deref(), forced.forced), (Some("gfx1151"), true));
+    }
+
+    #[test]
+    fn of_an_integrated_and_a_discrete_gpu_the_discrete_one_counts() {
+        let mut drivers = healthy().drivers;
+        let amd = drivers.iter_mut().find(|driver| driver.kind == "amd").unwrap();
+        let discrete = amd.found.devices[0].clone();
+        let integrated =
+            Device { arch: "gfx1036".into(), integrated: true, memory_bytes: 4 * discrete.memory_bytes, ..discrete };
+        amd.found.devices.insert(0, integrated);
+        let arch = |drivers: &[Driver]| {
+            route(&Settings::read(&Default::default()), drivers, Platform::Linux, &[]).arch.unwrap()
+        };
+        assert_eq!(arch(&drivers), "gfx1100");
+        // As with HIP_VISIBLE_DEVICES=0.
+        drivers.iter_mut().for_each(|driver| driver.found.devices.truncate(1));
+        assert_eq!(arch(&drivers), "gfx1036");
     }
 
     #[test]

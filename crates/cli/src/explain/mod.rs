@@ -18,7 +18,7 @@ use serde::Serialize;
 use self::reasons::Reasons;
 use crate::inputs::{self, InputArguments};
 use crate::memory::{self, Memory};
-use crate::ort::Told;
+use crate::ort::Reported;
 use crate::profile;
 use crate::progress::Progress;
 use crate::record::Record;
@@ -111,7 +111,7 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
         entries.extend([times.entry()?, memory.entry()?]);
     }
     let session = target.session(&entries, None)?;
-    let assignment = session.assignment().told()?;
+    let assignment = session.assignment().reported()?;
     if arguments.steps {
         progress.say("running the model ...");
         let ports = session.inputs();

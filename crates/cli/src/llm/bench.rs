@@ -8,9 +8,9 @@ use clap::Args;
 use serde::Serialize;
 use textgen::{Config, Generator, GeneratorOptions, Sampling};
 
-use super::plot::{Line, Plot};
 use super::{FolderArguments, Opened, Opening, note, open};
 use crate::memory::{self, Memory};
+use crate::plot::{Line, Plot};
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::replace;
@@ -103,9 +103,11 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
     let mut requests = vec![arguments.folder.clone()];
     // Inserted first, so that an entry from the user overrides it.
     let (key, path) = record.entry()?;
-    requests[0].options.insert(0, (key.to_owned(), path.to_owned()));
+    requests[0].device.options.insert(0, (key.to_owned(), path.to_owned()));
     if arguments.cpu {
-        requests.push(FolderArguments { provider: "cpu".to_owned(), require_gpu: false, ..arguments.folder.clone() });
+        let mut cpu = arguments.folder.clone();
+        (cpu.device.provider, cpu.device.require_gpu) = ("cpu".to_owned(), false);
+        requests.push(cpu);
     }
     for request in requests {
         let start = Instant::now();

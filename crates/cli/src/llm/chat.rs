@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     };
     let config = opened.model.config();
     let template = ChatTemplate::from_folder(config)?;
-    let generator = opened.generator(arguments.folder.max_length, arguments.sampling.sampling(config))?;
+    let generator = opened.generator(arguments.folder.device.max_length, arguments.sampling.sampling(config))?;
     let turn = Turn::new(generator.canceller());
     stop_answers(turn.clone())?;
     let system = arguments.system.clone();

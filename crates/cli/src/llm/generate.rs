@@ -83,7 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     if prompt_tokens.is_empty() {
         prompt_tokens.extend(config.bos_token);
     }
-    let mut max_length = arguments.folder.max_length.unwrap_or(config.search.max_length);
+    let mut max_length = arguments.folder.device.max_length.unwrap_or(config.search.max_length);
     if !opened.model.has_static_shapes(opened.prompt_shape) {
         // Do not allocate more cache than this text can need.
         max_length = max_length.min((prompt_tokens.len() + arguments.limits.max_new_tokens).max(1));

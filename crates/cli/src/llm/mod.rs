@@ -1,16 +1,19 @@
-//! Shared by `generate`, `chat` and `bench-llm`: the model folder, the provider, and the choice of tokens.
+//! Shared by `generate`, `chat`, `bench-llm` and `serve`: the model folder, the provider, and the choice of tokens.
 
 pub mod bench;
 pub mod chat;
 pub mod generate;
 mod lines;
-mod plot;
+pub mod serve;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use textgen::{Config, Form, Generator, GeneratorOptions, Model, PromptShape, Runtime, Sampling, Tokenizer, normalise};
+use textgen::{
+    Config, Form, Generator, GeneratorOptions, Model, PromptShape, ProviderRequest, Runtime, Sampling, Tokenizer,
+    normalise,
+};
 
 use crate::doctor;
 use crate::failure;
@@ -28,6 +31,16 @@ pub struct FolderArguments {
     /// The model folder: genai_config.json, a decoder (.onnx), tokenizer.json
     #[arg(value_name = "MODEL_DIR")]
     folder: PathBuf,
+    #[command(flatten)]
+    device: DeviceArguments,
+    /// How prompts are padded
+    #[arg(long, value_name = "SHAPE", default_value = "auto")]
+    prompt_shape: Shape,
+}
+
+/// What models run on.
+#[derive(Args, Clone, Debug)]
+pub struct DeviceArguments {
     /// ONNX Runtime library [default: ORT_DYLIB_PATH, or the first that `doctor` finds]
     #[arg(long, value_name = "PATH")]
     ort: Option<PathBuf>,
@@ -52,9 +65,6 @@ pub struct FolderArguments {
     /// Maximum tokens of a sequence, prompt included [default: the folder's value]
     #[arg(long, value_name = "N")]
     max_length: Option<usize>,
-    /// How prompts are padded
-    #[arg(long, value_name = "SHAPE", default_value = "auto")]
-    prompt_shape: Shape,
 }
 
 /// The value of `--prompt-shape`.
@@ -214,55 +224,85 @@ enum Opening {
 
 /// Opens the model folder. Notices go to stderr.
 fn open(arguments: &FolderArguments) -> Result<Opening> {
-    let mut config = Config::from_folder(&arguments.folder)?;
-    if let Some(length) = arguments.max_length
-        && !(1..=config.context_length).contains(&length)
-    {
-        let most = config.context_length;
-        bail!(
-            "--max-length is {length}, but the model supports 1 to {most} tokens\n  help: use --max-length {most} or less"
-        );
-    }
+    let FolderArguments { folder, device, prompt_shape } = arguments;
+    let config = device.config(folder)?;
     // Load the tokenizer first: it is fast, and the model may take minutes.
     let tokenizer = Tokenizer::from_folder(&config)?;
     let progress = Progress::new("looking for ONNX Runtime");
-    let chosen = doctor::onnxruntime_library(arguments.ort.as_deref())?;
-    let profile = arguments.profile.iter().map(|profile| ("profile".to_owned(), profile.clone()));
-    let (entries, options): (Vec<_>, Vec<_>) =
-        profile.chain(arguments.options.iter().cloned()).partition(|(key, _)| key.contains('.'));
-    config.session_entries.extend(entries);
-    config.session.intra_threads = arguments.threads.map(usize::from).or(config.session.intra_threads);
-    config.append_provider(&arguments.provider, options)?;
-    if let Some(request) = &mut config.provider {
-        // If there is none, a notice says what is missing.
-        request.library = arguments.library.clone().or_else(|| doctor::plugin_library().ok());
-        request.require_gpu = arguments.require_gpu;
-    } else if arguments.require_gpu {
-        bail!("--require-gpu and --provider cpu contradict each other\n  help: omit one of them");
-    }
+    let chosen = doctor::onnxruntime_library(device.ort.as_deref())?;
     progress.say("loading ONNX Runtime");
     let runtime = Runtime::load(&chosen.path)?;
     progress.say("loading the model");
     let model = Model::load(&runtime, &config);
     drop(progress);
     let model = match model {
-        Err(error @ textgen::Error::Provider { .. }) if arguments.require_gpu => {
+        Err(error @ textgen::Error::Provider { .. }) if device.require_gpu => {
             note("error", &failure::text(&error.into()));
             return Ok(Opening::NoGpu(NO_GPU));
         }
         model => model?,
     };
     chosen.announce();
-    for notice in config.notices.iter().chain(model.notices()) {
+    print_notices(&model);
+    let prompt_shape = (*prompt_shape).into();
+    Ok(Opening::Ready(Box::new(Opened { model, tokenizer, onnxruntime: chosen.path, prompt_shape })))
+}
+
+fn print_notices(model: &Model) {
+    for notice in model.config().notices.iter().chain(model.notices()) {
         note("note", &message::plain(notice));
     }
-    Ok(Opening::Ready(Box::new(Opened {
-        model,
-        tokenizer,
-        onnxruntime: chosen.path,
-        prompt_shape: arguments.prompt_shape.into(),
-    })))
 }
+
+impl DeviceArguments {
+    /// The folder's configuration with these arguments applied.
+    fn config(&self, folder: &Path) -> Result<Config> {
+        let mut config = Config::from_folder(folder)?;
+        if let Some(length) = self.max_length
+            && !(1..=config.context_length).contains(&length)
+        {
+            let most = config.context_length;
+            bail!(
+                "--max-length is {length}, but the model supports 1 to {most} tokens\n  help: use --max-length {most} or less"
+            );
+        }
+        let (entries, options) = self.entries_and_options();
+        config.session_entries.extend(entries);
+        config.session.intra_threads = self.threads.map(usize::from).or(config.session.intra_threads);
+        config.append_provider(&self.provider, options)?;
+        if let Some(request) = &mut config.provider {
+            request.library = self.plugin();
+            request.require_gpu = self.require_gpu;
+        } else if self.require_gpu {
+            bail!("--require-gpu and --provider cpu contradict each other\n  help: omit one of them");
+        }
+        Ok(config)
+    }
+
+    /// The provider for a folder without such a configuration: an encoder. Session-config entries do not apply to it.
+    fn request(&self) -> Option<ProviderRequest> {
+        (normalise(&self.provider) != normalise("cpu")).then(|| ProviderRequest {
+            options: self.entries_and_options().1,
+            library: self.plugin(),
+            require_gpu: self.require_gpu,
+            ..ProviderRequest::default()
+        })
+    }
+
+    /// Session-config entries, whose keys have a dot, and options of the provider.
+    fn entries_and_options(&self) -> (Pairs, Pairs) {
+        let profile = self.profile.iter().map(|profile| ("profile".to_owned(), profile.clone()));
+        profile.chain(self.options.iter().cloned()).partition(|(key, _)| key.contains('.'))
+    }
+
+    /// The plugin library. If there is none, a notice says what is missing.
+    fn plugin(&self) -> Option<PathBuf> {
+        self.library.clone().or_else(|| doctor::plugin_library().ok())
+    }
+}
+
+/// Keys and values.
+type Pairs = Vec<(String, String)>;
 
 impl Opened {
     fn generator(&self, max_length: Option<usize>, sampling: Sampling) -> Result<Generator> {

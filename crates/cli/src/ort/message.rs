@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_what_the_provider_said() {
+    fn a_refusal_is_the_message_of_the_provider() {
         assert_eq!(refusal("Error creating execution provider: unknown option"), Some("unknown option"));
         assert_eq!(refusal("Protobuf parsing failed."), None);
     }

@@ -15,16 +15,16 @@ pub use array::Array;
 pub use element::Numeric;
 
 /// Turns a result of ONNX Runtime into one for users of the command.
-pub trait Told<T> {
+pub trait Reported<T> {
     /// The result, with a plain message if it is an error.
     ///
     /// # Errors
     /// That of the call.
-    fn told(self) -> Result<T>;
+    fn reported(self) -> Result<T>;
 }
 
-impl<T> Told<T> for ort_client::Result<T> {
-    fn told(self) -> Result<T> {
+impl<T> Reported<T> for ort_client::Result<T> {
+    fn reported(self) -> Result<T> {
         self.map_err(|error| match &error {
             ort_client::Error::Call { message, .. } => anyhow!("ONNX Runtime: {}", message::plain(message)),
             _ => error.into(),
@@ -51,7 +51,7 @@ pub fn environment(library: &Path) -> Result<Environment> {
         Err(LoadError::NotOnnxRuntime) => bail!("{path} is not ONNX Runtime: it has no OrtGetApiBase"),
         Err(error) => return Err(error).with_context(|| format!("{path} cannot be used")),
     };
-    Environment::new(&runtime, "amdgpu-ep", LogLevel::Fatal).told()
+    Environment::new(&runtime, "amdgpu-ep", LogLevel::Fatal).reported()
 }
 
 /// Registers a provider's library, and lists its devices. It is unregistered once the last device and session are
@@ -62,8 +62,9 @@ pub fn environment(library: &Path) -> Result<Environment> {
 pub fn devices(environment: &Environment, name: &str, library: &Path) -> Result<Vec<Device>> {
     // All options of these commands come from the command line, which is trusted.
     let registered = textgen::with_trusted_options(library, || Registration::new(environment, name, library));
-    let registration = registered.told().with_context(|| format!("{} could not be registered", library.display()))?;
-    registration.devices().told()
+    let registration =
+        registered.reported().with_context(|| format!("{} could not be registered", library.display()))?;
+    registration.devices().reported()
 }
 
 /// Settings for creating a session.
@@ -87,7 +88,7 @@ impl SessionSettings<'_> {
     /// # Errors
     /// When ONNX Runtime or the provider rejects it.
     pub fn open(&self, environment: &Environment, model: &Path) -> Result<Session> {
-        Session::from_file(&self.options(environment)?, model).told()
+        Session::from_file(&self.options(environment)?, model).reported()
     }
 
     /// Loads a model from memory.
@@ -95,22 +96,22 @@ impl SessionSettings<'_> {
     /// # Errors
     /// When ONNX Runtime or the provider rejects it.
     pub fn open_bytes(&self, environment: &Environment, model: &[u8]) -> Result<Session> {
-        Session::from_bytes(&mut self.options(environment)?, model).told()
+        Session::from_bytes(&mut self.options(environment)?, model).reported()
     }
 
     fn options(&self, environment: &Environment) -> Result<SessionOptions> {
-        let mut options = SessionOptions::new(environment).told()?;
+        let mut options = SessionOptions::new(environment).reported()?;
         for (key, value) in &self.config {
-            options.config(key, value).told().with_context(|| format!("{key}={value} was refused"))?;
+            options.config(key, value).reported().with_context(|| format!("{key}={value} was refused"))?;
         }
         for (name, extent) in self.dims {
-            options.fix_dim(name, i64::try_from(*extent)?).told()?;
+            options.fix_dim(name, i64::try_from(*extent)?).reported()?;
         }
         if let Some(threads) = self.threads {
-            options.intra_threads(threads.into()).told()?;
+            options.intra_threads(threads.into()).reported()?;
         }
         if !self.devices.is_empty() {
-            options.devices(self.devices, self.options).told()?;
+            options.devices(self.devices, self.options).reported()?;
         }
         Ok(options)
     }
@@ -122,7 +123,7 @@ impl SessionSettings<'_> {
 /// When the memory cannot be allocated.
 pub fn value(environment: &Environment, array: &Array) -> Result<Value> {
     let shape = array.shape().iter().map(|&extent| i64::try_from(extent)).collect::<Result<Vec<_>, _>>()?;
-    Value::from_bytes(environment.runtime(), array.element(), &shape, array.bytes()).told()
+    Value::from_bytes(environment.runtime(), array.element(), &shape, array.bytes()).reported()
 }
 
 /// A copy of a tensor of numbers, or a description of any other value.
@@ -133,10 +134,10 @@ pub fn array(value: &Value) -> Result<Result<Array, String>> {
     let extents = |dims: &[Dim]| -> Vec<usize> {
         dims.iter().map(|dim| if let Dim::Size(size) = dim { *size } else { 0 }).collect()
     };
-    let kind = value.kind().told()?;
+    let kind = value.kind().reported()?;
     Ok(match &kind {
         Kind::Tensor(element, dims) => {
-            let content = value.bytes().told()?.to_vec();
+            let content = value.bytes().reported()?.to_vec();
             Ok(Array::new(*element, extents(dims), content).context("a tensor does not fill its shape")?)
         }
         Kind::Strings(dims) => Err(format!("strings {:?}", extents(dims))),

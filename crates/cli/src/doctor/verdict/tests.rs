@@ -21,6 +21,7 @@ fn driver(kind: &str, name: &str, arch: &str) -> Driver {
         compute_units: 96,
         lds_bytes: 65536,
         integrated: false,
+        kernels: Some("compiled".into()),
     };
     let libraries = vec![library("runtime", "/opt/rocm/lib/libamdhip64.so.7")];
     let found = DriverProbe { libraries, driver_version: Some(7), devices: vec![device], no_device_reason: None };
