@@ -136,8 +136,8 @@ if has onnxruntime; then
         section genai "ONNX Runtime GenAI, the command's text generation, and what decoders are made of" "${on_driver[@]}" \
             "$python" -m pytest --quiet -rs -p no:cacheprovider $(has xdist && echo --numprocesses 8 --dist worksteal) \
             tests/python/test_{genai,genai_concurrency,genai_sessions,textgen,generate,chat,last_logits}.py \
-            tests/python/test_{four_bit_weights,packed_weights}.py tests/python/test_demo_model.py::test_says_what_was_recorded \
-            ${tiny:+-k "nano-fp32-hip or nano-fp16-hip or nano-int4-hip or last_tokens_are or shared_or_apart"}
+            tests/python/test_{four_bit_weights,packed_weights}.py tests/python/test_demo_model.py::test_generates_the_recorded_text \
+            ${tiny:+-k "nano-fp32-hip or nano-fp16-hip or nano-int4-hip or last_tokens_are or shared_or_separate"}
         section genai-times "prompts and tokens through GenAI" "${on_driver[@]}" "$python" bench/gpu_genai.py "$library" \
             --make ${tiny:+--tiny}
     else

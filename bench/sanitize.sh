@@ -9,7 +9,7 @@ set -u
 ops=$1
 tool=$2
 part=${3:-}
-known='_is_an_error$|_are_errors$|_ends_the_run_with_a_sentence$|::many_rows_of_a_large_product$'
+known='_is_an_error$|_are_errors$|_fails_the_run_with_a_readable_error$|::many_rows_of_a_large_product$'
 [ "$tool" = initcheck ] || known='^$'
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT

@@ -19,7 +19,7 @@ HALVED = ("squeezenet",)
 EXACT, HALF = {"rel": 0.001, "cos": 0.9999}, {"rel": 0.02, "cos": 0.999}
 FLOWERS = np.array([[5.1, 3.5], [6.7, 3.1], [6.3, 3.3]], np.float32)
 
-# What a constant is, by the operator that reads it and the input where it does.
+# The role of a constant, by the operator that reads it and the index of the input.
 ROLES = {
     ("Conv", 1): "weight", ("Gemm", 1): "weight", ("MatMul", 1): "weight",
     ("Conv", 2): "offset", ("Gemm", 2): "offset", ("Add", 0): "offset", ("Add", 1): "offset",

@@ -80,7 +80,7 @@ def placed(one):
 
 
 def difference(found, wanted, tolerance):
-    """Describes the difference of an output, or None."""
+    """Describes how an output differs; None if it does not."""
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return f"{found.dtype}{list(found.shape)} instead of {wanted.dtype}{list(wanted.shape)}"
     if found.dtype.kind != "f":

@@ -1,4 +1,4 @@
-"""The same encoder as the class that people use: BertModel of the package transformers, with the weights of `bert`."""
+"""The encoder in its usual form: BertModel of the package transformers, with the weights of `bert`."""
 import numpy as np
 
 from . import bert

@@ -103,9 +103,9 @@ def node_suffix(item):
 def environment_of(item, outcome):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("AMDGPU_EP_", "ORT_AMDGPU_"))}
     tests = ("LIBRARY", "TEST_BACKENDS", "TEST_EXAMPLES", "TEST_STRESS_SECONDS", "TEST_PYTHON", "TEST_REAL_HIP")
-    tests += ("SIMULATE", "SIMULATE_DIR")
-    # Locations of the vendors' libraries.
-    places = ("HIP_LIBRARY", "CUDA_LIBRARY_PATH")
+    tests += ("SIMULATE", "SIMULATE_DIR", "SIMULATE_TEXTS")
+    # Locations of the vendors' libraries, and of precompiled kernels.
+    places = ("HIP_LIBRARY", "CUDA_LIBRARY_PATH", "KERNEL_PATH")
     for kept in (f"AMDGPU_EP_{name}" for name in (*tests, *places)):
         if kept in os.environ:
             environment[kept] = os.environ[kept]

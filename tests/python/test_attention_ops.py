@@ -2,64 +2,10 @@
 import numpy as np
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
-from support import EP, options_for, registered
+from op_support import MICROSOFT, Maker, angles, both, compare, model_of
+from support import options_for, registered
 
-MICROSOFT = "com.microsoft"
 HEADS, SHARED, SIZE, ROOM = 4, 2, 16, 12
-
-
-class Maker:
-    """Random numbers, the same in every run."""
-
-    def __init__(self, seed):
-        self.random = np.random.default_rng(seed)
-
-    def __call__(self, *shape):
-        return self.random.standard_normal(shape, np.float32)
-
-
-def model_of(op_type, inputs, outputs, domain, opset, attributes):
-    names = [f"i{at}" if value is not None else "" for at, value in enumerate(inputs)]
-    while not names[-1]:
-        names.pop()
-    made = [f"o{at}" for at in range(outputs)]
-    node = helper.make_node(op_type, names, made, domain=domain, **attributes)
-    given = [
-        helper.make_tensor_value_info(f"i{at}", helper.np_dtype_to_tensor_dtype(value.dtype), [None] * value.ndim)
-        for at, value in enumerate(inputs)
-        if value is not None
-    ]
-    kinds = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in made]
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
-    model = helper.make_model(helper.make_graph([node], "one", given, kinds), opset_imports=imports)
-    model.ir_version = 10 if opset < 23 else 11
-    return model.SerializeToString()
-
-
-def both(found, op_type, inputs, outputs, domain=MICROSOFT, opset=21, **attributes):
-    """Returns our results and those of the CPU provider. Our provider must run the node."""
-    model = model_of(op_type, inputs, outputs, domain, opset, attributes)
-    feed = {f"i{at}": value for at, value in enumerate(inputs) if value is not None}
-    options = options_for(found[:1])
-    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    ours = ort.InferenceSession(model, sess_options=options, enable_fallback=0)
-    assert ours.get_providers()[0] == EP
-    result = ours.run(None, feed)
-    del ours
-    quiet = ort.SessionOptions()
-    quiet.log_severity_level = 3
-    theirs = ort.InferenceSession(model, quiet, providers=["CPUExecutionProvider"]).run(None, feed)
-    return result, theirs
-
-
-def angles(half, rows=32):
-    turns = np.arange(rows)[:, None] * (100.0 ** (-np.arange(half) / half))[None]
-    return np.cos(turns).astype(np.float32), np.sin(turns).astype(np.float32)
-
-
-def compare(found, wanted, error=2e-5):
-    np.testing.assert_allclose(found, wanted, rtol=error, atol=error)
 
 
 def check_decoder(found, make, rows, past, shared=True, lengths=None, total=None, packed=False, half=8, options=(), **kw):
@@ -140,7 +86,7 @@ def test_rotary_embedding_of_both_domains():
         compare(ours[0], theirs[0])
         if tuple(int(part) for part in ort.__version__.split(".")[:2]) >= (1, 24):
             inputs = [x, *angles(8), places]
-            ours, theirs = both(found, "RotaryEmbedding", inputs, 1, domain="", opset=23, num_heads=HEADS)
+            ours, theirs = both(found, "RotaryEmbedding", inputs, 1, domain="", version=23, num_heads=HEADS)
             compare(ours[0], theirs[0])
 
 

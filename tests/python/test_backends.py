@@ -83,7 +83,7 @@ def at_infos(settings):
         ("registry_error", ["GetKernelRegistry was told to fail"]),
     ],
 )
-def test_backend_that_breaks_while_the_session_is_made_is_an_error(mode, words, folder):
+def test_a_backend_that_fails_while_the_session_is_created_is_an_error(mode, words, folder):
     folder.put(example("broken"))
     os.environ["BROKEN"] = mode
     with folder.registered() as found:
@@ -95,7 +95,7 @@ def test_backend_that_breaks_while_the_session_is_made_is_an_error(mode, words, 
 
 @pytest.mark.parametrize("mode", ["", "ep_stamp=23", "ep_stamp=24", "ep_stamp=99", "factory_stamp=22", "factory_stamp=99",
                                   "factories=4", "release_error", "null_stream"])
-def test_odd_but_usable_backend_makes_a_session(mode, folder):
+def test_an_odd_but_usable_backend_creates_a_session(mode, folder):
     """Slots that a version stamp does not cover are not read: the plugin puts a trap there."""
     folder.put(example("broken"))
     os.environ["BROKEN"] = mode
@@ -257,7 +257,7 @@ def test_backend_loads_once_for_eight_threads(folder):
     assert report.hooks().count("create") == 1
 
 
-def test_every_object_a_backend_made_is_given_back(folder):
+def test_every_object_of_a_backend_is_released(folder):
     report = Report(folder.path / "report")
     folder.put(example("hooks"))
     with folder.registered() as found:

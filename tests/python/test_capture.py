@@ -73,7 +73,7 @@ def test_copies_in_every_direction():
         del first, again, second
 
 
-def test_sessions_are_made_and_run():
+def test_sessions_are_created_and_run():
     with registered() as found, captured_elsewhere():
         session = session_on(found, affine_model())
         x = sample()
@@ -83,7 +83,7 @@ def test_sessions_are_made_and_run():
 
 
 @pytest.mark.environment(AMDGPU_EP_HOST_STREAMS="threads")
-def test_memory_comes_and_goes_while_a_stream_of_ours_is_recorded():
+def test_memory_is_allocated_and_freed_while_our_stream_is_recorded():
     array = np.arange(100_000, dtype=np.int32)
     with registered() as found:
         stream = found[0].create_sync_stream()
@@ -166,7 +166,7 @@ def test_runs_are_replayed_on_new_contents(streams, monkeypatch, tmp_path):
 
 
 @pytest.mark.since("1.26")
-def test_numbers_keep_captures_apart():
+def test_graph_ids_keep_captures_separate():
     with registered() as found:
         capturing = Capturing(found)
         one, two = capturing.bind(3), capturing.bind(300)
@@ -208,7 +208,7 @@ def test_two_sessions_and_a_plain_one_take_turns(streams, monkeypatch):
 
 @pytest.mark.since("1.26")
 @stream_modes
-def test_threads_capture_graphs_of_their_own(streams, monkeypatch):
+def test_threads_capture_their_own_graphs(streams, monkeypatch):
     monkeypatch.setenv("AMDGPU_EP_HOST_STREAMS", streams)
     with registered() as found:
         capturing = Capturing(found)

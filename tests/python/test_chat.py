@@ -150,7 +150,7 @@ def test_ctrl_c_stops_the_answer_and_ctrl_d_ends():
         assert terminal.end() == 0
 
 
-def test_answers_alone_go_to_the_standard_output(tmp_path):
+def test_only_answers_go_to_the_standard_output(tmp_path):
     for term in ("xterm", "dumb"):
         answers = tmp_path / term
         with Terminal("--max-new-tokens", "4", *SAYS_A, answers=answers, term=term) as terminal:

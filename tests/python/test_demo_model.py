@@ -30,7 +30,7 @@ def first_documents(corpus, count, held):
 
 
 @pytest.mark.parametrize("provider", ["cpu", "amdgpu"])
-def test_says_what_was_recorded(provider):
+def test_generates_the_recorded_text(provider):
     import numpy as np
     import onnxruntime_genai as og
 
@@ -58,7 +58,7 @@ def test_says_what_was_recorded(provider):
     del tokenizer, model
 
 
-def test_script_takes_a_relative_path_of_the_library():
+def test_the_script_accepts_a_relative_path_of_the_library():
     golden = GOLDENS[0]
     library = Path(LIBRARY)
     script = [sys.executable, str(DEMO / "generate.py"), "--library", library.name, golden["messages"][0]["content"]]
@@ -100,7 +100,7 @@ def test_sums_of_the_corpus_are_right(corpus):
     assert checked > 100
 
 
-def test_answers_of_the_corpus_are_in_what_was_said(corpus):
+def test_answers_of_the_corpus_occur_in_its_stories(corpus):
     """Every name, place, colour or thing in an answer also occurs in the text that it is about."""
     telling = {*corpus.GIRLS, *corpus.BOYS, *corpus.PLACES, *corpus.COLOURS, *corpus.OBJECTS, *corpus.ANIMALS}
     for document in first_documents(corpus, 500, held=False):

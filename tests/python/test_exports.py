@@ -55,7 +55,7 @@ def test_bad_arguments_are_invalid_argument(arguments):
     assert code == INVALID_ARGUMENT and text, (code, text)
 
 
-def test_a_name_that_is_not_utf8_is_answered():
+def test_a_name_that_is_not_utf8_is_an_error():
     runtime, plugin = Runtime(), Plugin(LIBRARY)
     status, factories, count = plugin.create(b"\xff\xfe", runtime.base)
     if status:
@@ -125,7 +125,7 @@ def test_several_factories_live_at_once():
         runtime.check(plugin.release(factory))
 
 
-def test_factories_are_made_and_released_on_four_threads():
+def test_factories_are_created_and_released_on_four_threads():
     runtime, plugin = Runtime(), Plugin(LIBRARY)
     def work(index):
         for _ in range(50):
@@ -168,7 +168,7 @@ def test_a_session_without_devices_is_refused():
     runtime.check(plugin.release(factory))
 
 
-def test_null_arguments_of_factory_functions_are_survived():
+def test_null_arguments_of_factory_functions_are_handled():
     runtime, plugin = Runtime(), Plugin(LIBRARY)
     _, factories, _ = plugin.create(NAME, runtime.base)
     factory = factories[0]

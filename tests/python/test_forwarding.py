@@ -174,7 +174,7 @@ def test_weakness_13_every_hook_of_a_backend_is_reached_through_the_umbrella(fol
 
 
 @pytest.mark.parametrize("kind", ["fail", "panic"])
-def test_fault_in_any_hook_of_a_backend_is_survived(kind, folder, capfd):
+def test_a_fault_in_any_hook_of_a_backend_is_handled(kind, folder, capfd):
     """The fault becomes an error of the session or the run, or a log line. hip and the next session work in any
     case."""
     Report(folder.path / "report")
@@ -227,7 +227,7 @@ def test_hooks_a_backend_lacks_are_absent(folder):
         running.set_ep_dynamic_options({"ep.dynamic.workload_type": "Default"})
 
 
-def test_profile_can_not_change_while_a_session_lives(folder):
+def test_the_profile_cannot_change_while_a_session_lives(folder):
     folder.put(example("hooks"))
     report = Report(folder.path / "report")
     with folder.registered() as found:

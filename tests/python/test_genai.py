@@ -60,7 +60,7 @@ def test_golden_tokens(name, backend, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", GOLDENS)
-def test_golden_tokens_with_the_logits_of_last_tokens_alone(name, tmp_path):
+def test_golden_tokens_with_only_the_logits_of_last_tokens(name, tmp_path):
     import onnxruntime_genai as og
 
     if not shares_its_cache(name):
@@ -127,8 +127,9 @@ def assert_whole(record):
     graphs = [line for line in lines if line.get("nodes")]
     assert [graph["partitions"] for graph in graphs] == [1]
     assert [node for node in graphs[0]["nodes"] if not node["placed"]] == []
-    # A plan per shape of a prompt and of a step: three single prompts with three cache lengths, and a batch.
-    assert sum("steps" in line for line in lines) <= 8
+    # A plan per shape of a prompt and of a step: three single prompts with three cache lengths, and a batch. A GPU also
+    # makes four plans when the session is created.
+    assert sum("steps" in line for line in lines) <= (8 if ON_HOST else 12)
 
 
 def test_runtime_assigns_every_node_to_us():

@@ -57,7 +57,7 @@ def test_the_page_runs_again_in_one_process(og, capfd, times):
     assert said[0].split() and said == [said[0]] * times
 
 
-def test_a_generator_that_is_alive_makes_the_next_model_an_error(og, capfd):
+def test_a_live_generator_makes_the_next_model_an_error(og, capfd):
     cells = {}
     exec(OPEN_CODE, cells)
     first = capfd.readouterr().out
@@ -73,7 +73,7 @@ def test_a_generator_that_is_alive_makes_the_next_model_an_error(og, capfd):
     assert capfd.readouterr().out == first
 
 
-def test_an_engine_that_is_alive_makes_the_next_model_an_error(og):
+def test_a_live_engine_makes_the_next_model_an_error(og):
     made = objects(og)
     del made["generator"]
     engine = og.Engine(made["model"])
@@ -91,7 +91,7 @@ def test_a_generator_in_an_unreachable_cycle_is_collected(og):
     objects(og)
 
 
-def test_a_model_of_another_provider_may_be_made_at_any_time(og):
+def test_a_model_of_another_provider_may_be_created_at_any_time(og):
     made = objects(og)
     config = og.Config(MODEL)
     for other in (MODEL, config):

@@ -58,7 +58,7 @@ def golden(name="nano-fp32"):
 
 
 @pytest.mark.parametrize("name", ["nano-fp32", "nano-fp16", "nano-int4"])
-def test_caches_may_be_shared_or_apart(name):
+def test_caches_may_be_shared_or_separate(name):
     prompt, new = golden(name)
     with registered() as found:
         for shared in (True, False):
@@ -67,7 +67,7 @@ def test_caches_may_be_shared_or_apart(name):
             del decoder
 
 
-def test_rows_of_a_shared_cache_stay_as_they_are_but_for_the_new_ones():
+def test_only_new_rows_of_a_shared_cache_change():
     prompt, _ = golden()
     with registered() as found:
         decoder = Decoder(found, "nano-fp32")

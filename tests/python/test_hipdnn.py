@@ -337,7 +337,7 @@ def test_convolution_bias_residual_and_activation_are_one_graph(kind, tmp_path):
 
 @pytest.mark.environment(AMDGPU_EP_HIPDNN_HOST_LACKS="chains")
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
-def test_library_of_single_operations_gets_the_convolution_alone(kind, tmp_path):
+def test_a_library_of_single_operations_gets_only_the_convolution(kind, tmp_path):
     x = picture().astype(helper.tensor_dtype_to_np_dtype(kind))
     assert run_and_compare(residual_block(kind), {"x": x}, tmp_path / "record") == [HOST, "own: map"]
 

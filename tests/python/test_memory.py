@@ -241,7 +241,7 @@ def test_copies_on_a_stream_keep_their_order(streams, monkeypatch):
 
 
 @stream_modes
-def test_upload_on_a_stream_takes_the_content_of_the_call(streams, monkeypatch):
+def test_an_upload_on_a_stream_copies_the_content_at_the_call(streams, monkeypatch):
     """The caller may reuse pageable memory as soon as the call returns."""
     set_streams(monkeypatch, streams)
     with registered() as found:

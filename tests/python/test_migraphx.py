@@ -90,7 +90,7 @@ def test_fixed_shapes_are_compiled_when_the_session_is_made(tmp_path):
         del session
 
 
-def test_inputs_may_lie_on_the_device():
+def test_inputs_may_be_on_the_device():
     with registered() as devices:
         session = session_on(devices, affine_model())
         binding = session.io_binding()
@@ -184,7 +184,7 @@ def test_a_model_that_migraphx_refuses_goes_to_the_cpu():
 
 @on_the_real_one
 @pytest.mark.parametrize("flag", [True, False])
-def test_control_flow_takes_values_from_around_it(flag):
+def test_control_flow_reads_values_of_the_outer_graph(flag):
     """The branches use an input, a constant and a computed value of the outer graph."""
     branch = lambda op: helper.make_graph(
         [helper.make_node(op, ["a", "w"], [f"{op}1"]), helper.make_node("Add", [f"{op}1", "x"], [f"{op}2"])],
@@ -476,7 +476,7 @@ def test_compiled_models_run_without_their_source(tmp_path, embedded):
             refused(set_bytes("ep_cache_context", b"gone.mxr"), "gone.mxr")
 
 
-def test_open_shapes_are_not_saved(tmp_path):
+def test_dynamic_shapes_are_not_saved(tmp_path):
     source = tmp_path / "source.onnx"
     source.write_bytes(affine_model())
     with registered() as devices:

@@ -30,7 +30,7 @@ def test_a_compiled_model_runs_as_its_source_does(tmp_path, form):
     assert "not a partition of the hip backend" in error("run", compiled, "--profile", "hip")
 
 
-def test_open_shapes_are_refused(tmp_path):
+def test_dynamic_shapes_are_refused(tmp_path):
     source = tmp_path / "source.onnx"
     source.write_bytes(affine_model())
     said = error("compile", source, "-o", tmp_path / "compiled.onnx", *PROFILE)

@@ -44,7 +44,7 @@ def live_handles():
     return ctypes.CDLL(MIGRAPHX).migraphx_standin_live()
 
 
-def test_fixed_and_open_shapes_run_on_migraphx():
+def test_fixed_and_dynamic_shapes_run_on_migraphx():
     with support.registered() as chosen:
         for rows in (5, "rows"):
             session = session_on(chosen, support.affine_model(rows))
@@ -55,7 +55,7 @@ def test_fixed_and_open_shapes_run_on_migraphx():
             del session
 
 
-def test_half_precision_changes_the_answer_a_little():
+def test_half_precision_changes_the_result_slightly():
     with support.registered() as chosen:
         session = session_on(chosen, support.affine_model(5), fp16_enable=1)
         x = support.sample()
@@ -110,6 +110,26 @@ def test_a_run_that_fails_says_why_and_the_next_one_works(call):
 
 
 @needs_stand_in
+@pytest.mark.parametrize("call", ["program_run", "program_parameters_create", "arguments_size"])
+def test_a_program_that_fails_at_its_first_run_is_replaced_by_the_cpu(call):
+    library = ctypes.CDLL(MIGRAPHX)
+    with support.registered() as chosen:
+        session = session_on(chosen, support.affine_model())
+        assert assigned(session) == {support.EP: 2}
+        library.migraphx_standin_set(b"fail", call.encode())
+        assert_right(session)
+        # The program is not tried again: it makes no calls, even though none would fail now.
+        library.migraphx_standin_set(b"fail", b"")
+        assert_right(session)
+        assert library.migraphx_standin_calls() == 0
+        # Other shapes have a program of their own.
+        assert_right(session, 3)
+        assert library.migraphx_standin_calls() > 0
+        del session
+    assert live_handles() == 0
+
+
+@needs_stand_in
 @pytest.mark.parametrize("target", ["ref", "gpu"])
 def test_a_failure_of_any_call_is_a_reason_or_a_right_answer(target, tmp_path):
     library = ctypes.CDLL(MIGRAPHX)
@@ -147,7 +167,7 @@ def failed(library):
 
 
 @needs_stand_in
-def test_options_reach_the_compiler_in_the_order_it_wants(tmp_path):
+def test_options_reach_the_compiler_in_the_order_it_requires(tmp_path):
     log = tmp_path / "log"
     with support.registered() as chosen:
         ctypes.CDLL(MIGRAPHX).migraphx_standin_set(b"log", str(log).encode())

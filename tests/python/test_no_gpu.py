@@ -29,7 +29,7 @@ def test_registration_offers_no_device_and_says_which_library_found_none(capfd):
     assert re.search(r"hip\w+ failed on the amd driver: 10[01] \(", told[0]), told
 
 
-def test_sessions_go_on_without_the_provider_and_registering_again_changes_nothing():
+def test_sessions_work_without_the_provider_and_registering_again_changes_nothing():
     alone = ort.InferenceSession(affine_model(), providers=["CPUExecutionProvider"])
     wanted = alone.run(None, {"x": ROWS})[0]
     for _ in range(3):
@@ -42,7 +42,7 @@ def test_sessions_go_on_without_the_provider_and_registering_again_changes_nothi
     close(alone.run(None, {"x": ROWS})[0], wanted)
 
 
-def test_a_policy_that_prefers_gpus_ends_on_the_cpu():
+def test_a_policy_that_prefers_gpus_falls_back_to_the_cpu():
     with registered():
         options = ort.SessionOptions()
         options.set_provider_selection_policy(ort.OrtExecutionProviderDevicePolicy.PREFER_GPU)

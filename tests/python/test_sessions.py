@@ -212,6 +212,34 @@ def test_branches_run_inside_a_session():
         del session
 
 
+def test_choices_between_constants_of_equal_names_stay_apart():
+    def branch(constant):
+        output = helper.make_tensor_value_info("out", TensorProto.FLOAT, [3])
+        tensor = onnx.numpy_helper.from_array(np.full(3, constant, np.float32), "out")
+        return helper.make_graph([], "branch", [], [output], [tensor])
+
+    def choice(output, yes, no):
+        return helper.make_node("If", ["flag"], [output], then_branch=branch(yes), else_branch=branch(no))
+
+    nodes = [choice("a", 2, 3), choice("b", 5, 7)]
+    nodes += [helper.make_node("Mul", ["x", "a"], ["scaled"]), helper.make_node("Add", ["scaled", "b"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "choices",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [3]),
+            helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])],
+    )
+    with registered() as found:
+        session = session_on(found[:1], bytes_of(graph))
+        x = np.array([1, 2, 3], np.float32)
+        for flag, wanted in ((True, 2 * x + 5), (False, 3 * x + 7)):
+            np.testing.assert_array_equal(session.run(None, {"x": x, "flag": np.array(flag)})[0], wanted)
+        del session
+
+
 def test_weights_in_an_external_file(tmp_path):
     weight = np.arange(4096, dtype=np.float32)
     graph = helper.make_graph(
@@ -275,7 +303,7 @@ def test_a_wrong_input_shape_is_an_error_and_the_session_stays_usable():
         del session
 
 
-def test_dynamic_options_are_answered():
+def test_dynamic_options_are_handled():
     with registered() as found:
         session = session_on(found[:1], affine_model())
         try:

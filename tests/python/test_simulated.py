@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
+from genai_support import folder_of
 from support import close, empty_on_device, on_device, options_for, registered
 
 pytestmark = [
@@ -183,7 +184,7 @@ def test_times_of_steps_are_written_for_each_run(tmp_path):
 
 
 @pytest.mark.parametrize("rows", [4, "rows"])
-def test_plans_for_known_shapes_are_made_with_the_session(rows, tmp_path):
+def test_plans_for_known_shapes_are_built_with_the_session(rows, tmp_path):
     file = tmp_path / "explained"
     plans = lambda: sum("steps" in json.loads(line) for line in file.read_text().splitlines())
     with registered() as devices:
@@ -192,3 +193,28 @@ def test_plans_for_known_shapes_are_made_with_the_session(rows, tmp_path):
         session.run(None, {"ids": ids(4)})
         assert plans() == 1
         del session
+
+
+@pytest.mark.environment(AMDGPU_EP_SIMULATE="gfx1100@96")
+@pytest.mark.parametrize("name", ["nano-fp32", "nano-int4"])
+def test_a_decoder_knows_its_kernels_before_the_first_prompt(name, tmp_path, monkeypatch):
+    """The recorder writes each kernel that a plan asks for."""
+    texts = tmp_path / "texts"
+    monkeypatch.setenv("AMDGPU_EP_SIMULATE_TEXTS", str(texts))
+    recorded = lambda: sorted(file.name for file in texts.glob("*.hip"))
+    with registered() as found:
+        session = session_on(found[:1], str(folder_of(name) / "model.onnx"))
+        planned = recorded()
+        assert len(planned) > 5
+        for tokens, total in ((50, 50), (1, 51), (1, 52)):
+            session.run(None, decoder_feeds(session, tokens, total))
+        assert recorded() == planned
+        del session
+
+
+def decoder_feeds(session, tokens, total):
+    """One sequence of `total` tokens, of which `tokens` are new, with a cache of fixed length."""
+    lengths = {"batch_size": 1, "sequence_length": tokens, "past_sequence_length": 128, "total_sequence_length": total}
+    kinds = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
+    shape = lambda value: [lengths.get(extent, extent) for extent in value.shape]
+    return {value.name: np.ones(shape(value), kinds[value.type]) for value in session.get_inputs()}

@@ -36,7 +36,7 @@ def test_greedy_tokens_are_those_of_genai(name, provider):
 
 @pytest.mark.parametrize("entry", [None, "alone", "on", "off"])
 @pytest.mark.parametrize("name", ["nano-fp32", "nano-int4-io16"])
-def test_prompts_make_the_logits_of_last_tokens_alone(name, entry, tmp_path):
+def test_prompts_compute_only_the_logits_of_last_tokens(name, entry, tmp_path):
     """With one row of logits or with all, the tokens are the same. Only a few are compared, because half precision
     rounds differently on other providers."""
     import onnxruntime_genai as og

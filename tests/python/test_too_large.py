@@ -78,7 +78,7 @@ def test_an_overflow_is_reported_as_one():
         del session
 
 
-def test_operands_that_are_small_alone():
+def test_small_operands_with_a_huge_result():
     nodes = [helper.make_node("Add", ["a", "b"], ["sum"], "outer"), helper.make_node("ReduceMax", ["sum"], ["y"], keepdims=0)]
     model = model_of(nodes, [("a", FLOAT, ["n", 1]), ("b", FLOAT, [1, "m"])], 0)
     with registered() as found:
@@ -90,7 +90,7 @@ def test_operands_that_are_small_alone():
 
 
 @pytest.mark.parametrize("operator", ["ConstantOfShape", "Range", "Tile", "Pad", "OneHot", "Resize"])
-def test_other_makers_of_large_tensors(operator):
+def test_other_operators_with_huge_results(operator):
     huge = {
         "ConstantOfShape": {"in0": ints(TEBI)},
         "Range": {f"in{at}": np.array(number, np.float32) for at, number in enumerate((0, TEBI, 1))},

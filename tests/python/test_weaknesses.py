@@ -39,7 +39,7 @@ def on(id):
     return pytest.mark.environment(AMDGPU_EP_DRIVER="host", AMDGPU_EP_HOST_DEVICES=str(id))
 
 
-def test_weakness_01_a_backend_that_can_not_load_does_not_stop_the_registration(tmp_path):
+def test_weakness_01_a_backend_that_cannot_load_does_not_stop_the_registration(tmp_path):
     folder = Folder(tmp_path, hip=False)
     folder.backend().write_text("no library")
     with folder.registered() as found:
@@ -123,7 +123,7 @@ def test_weakness_07_old_spellings_are_not_typos(spelling, folder):
         assert "unknown profile" not in text, text
 
 
-def test_weakness_10_keys_of_others_are_passed_over(folder):
+def test_weakness_10_keys_of_others_are_skipped(folder):
     report = Report(folder.path / "report")
     folder.put(example("hooks"))
     foreign = {
@@ -193,7 +193,7 @@ def test_weakness_12_memory_of_an_init_session_without_profile_serves_all_backen
         del running, values
 
 
-def test_weakness_14_copy_kernels_answer_to_the_umbrellas_name(folder):
+def test_weakness_14_copy_kernels_are_registered_under_the_umbrellas_name(folder):
     """A graph that leaves the device in the middle: the backend must get device tensors again afterwards."""
     report = Report(folder.path / "report")
     folder.put(example("hooks"))
@@ -232,7 +232,7 @@ def test_weakness_17_the_text_of_a_backends_error_arrives(folder):
                 assert f"{hook} was told to fail" in text, text
 
 
-def test_weakness_18_a_stream_that_can_not_be_made_is_an_error(folder):
+def test_weakness_18_a_stream_that_cannot_be_created_is_an_error(folder):
     folder.put(example("hooks"))
     Report(folder.path / "report")
     with folder.registered() as found:
@@ -254,7 +254,7 @@ def test_weakness_19_nothing_is_recorded_about_the_user(folder, tmp_path_factory
     assert sorted(path.name for path in folder.path.iterdir()) == before
 
 
-def test_weakness_26_a_cache_folder_with_blanks_is_one_folder(folder):
+def test_weakness_26_a_cache_folder_may_contain_spaces(folder):
     report = Report(folder.path / "report")
     folder.put(example("hooks"))
     with folder.registered() as found:

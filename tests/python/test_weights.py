@@ -108,7 +108,7 @@ def test_weights_in_the_model_are_held_once(tmp_path):
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_the_file_may_go_once_there_is_a_session(tmp_path, when):
+def test_the_file_may_be_deleted_once_there_is_a_session(tmp_path, when):
     with registered() as devices:
         session = opened(devices, saved(tmp_path))
         if when == "after":
@@ -135,7 +135,7 @@ def test_a_model_without_a_path_finds_its_weights_in_the_folder_named(tmp_path):
         check(opened(devices, model, options))
 
 
-def test_weights_that_the_caller_brings_win_over_those_in_the_file(tmp_path):
+def test_weights_from_the_caller_override_those_in_the_file(tmp_path):
     file = saved(tmp_path)
     others = weights(seed=2)
     with registered() as devices:
@@ -146,7 +146,7 @@ def test_weights_that_the_caller_brings_win_over_those_in_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["path", "bytes"])
-def test_a_file_in_memory_wins_over_the_one_on_disk(tmp_path, source):
+def test_a_file_in_memory_overrides_the_one_on_disk(tmp_path, source):
     model = saved(tmp_path)
     contents = bytearray((tmp_path / "weights.bin").read_bytes())
     for tensor in onnx.load(model, load_external_data=False).graph.initializer:

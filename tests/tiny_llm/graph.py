@@ -215,10 +215,29 @@ class Graph:
                 outputs.append(value(f"present.{layer}.{part}", self.element, shape("total")))
         return inputs, outputs
 
+    def tables(self):
+        """The rotary tables. With LongRoPE, the width of the mask chooses one of two pairs."""
+        names, limit = ("cos_cache", "sin_cache"), self.settings.long_rope
+        if not limit:
+            for name, table in zip(names, self.weights.rotary()):
+                self.constant(name, table)
+            return
+        branches = {}
+        for branch, rows, growth in (("then_branch", self.settings.context, 0.5), ("else_branch", limit, 0.02)):
+            parts = [f"{branch}.{name}" for name in names]
+            tables = self.weights.rotary(rows, growth)
+            nodes = [
+                helper.make_node("Constant", [], [part], value=numpy_helper.from_array(table))
+                for part, table in zip(parts, tables)
+            ]
+            outputs = [helper.make_tensor_value_info(part, self.element, tables[0].shape) for part in parts]
+            branches[branch] = helper.make_graph(nodes, branch, [], outputs)
+        is_long = self.node("Greater", ["attention_mask.width", self.constant("limit", np.array(limit))], "is_long")
+        self.node("If", [is_long], names, **branches)
+
     def model(self):
-        for name, table in zip(("cos_cache", "sin_cache"), self.weights.rotary()):
-            self.constant(name, table)
         masks = [self.visible()] if self.is_standard else self.lengths()
+        self.tables()
         total, skip = self.embedding(), None
         for layer in range(self.settings.layers):
             normed, total = self.skip_norm(total, skip, f"{layer}.before")

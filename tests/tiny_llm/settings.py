@@ -33,6 +33,8 @@ class Settings:
     has_head_norms: bool = False
     window: int = -1
     softcap: float = 0.0
+    # LongRoPE: sequences of more tokens are rotated by other tables; 0 for one pair of tables.
+    long_rope: int = 0
     # For 4-bit weights.
     block: int = 32
     has_zero_points: bool = False

@@ -66,7 +66,7 @@ class Weights:
         return matrix.astype(self.dtype)
 
     def tied_scale(self):
-        """What the products of a tied head are multiplied by."""
+        """The factor of the products of a tied head."""
         return self.dtype(GAINS["head"] * np.sqrt(3 / self.settings.hidden))
 
     def norm(self, name, size):
@@ -75,9 +75,11 @@ class Weights:
     def bias(self, name, size):
         return (0.1 * self.random(name, size)).astype(self.dtype)
 
-    def rotary(self):
-        """Cosines and sines: a row for each position, a column for each pair of channels."""
+    def rotary(self, rows=None, growth=0.0):
+        """Cosines and sines: a row for each position, a column for each pair of channels. LongRoPE divides the angles by
+        factors that grow with the column."""
         half = self.settings.head // 2
-        speeds = self.settings.theta ** (-np.arange(half, dtype=np.float64) / half)
-        angles = np.arange(self.settings.context, dtype=np.float64)[:, None] * speeds
+        columns = np.arange(half, dtype=np.float64)
+        speeds = self.settings.theta ** (-columns / half) / (1 + growth * columns)
+        angles = np.arange(rows or self.settings.context, dtype=np.float64)[:, None] * speeds
         return np.cos(angles).astype(self.dtype), np.sin(angles).astype(self.dtype)

@@ -1,5 +1,6 @@
 """Python code in the documents runs as printed, with only the wheel installed."""
 import ast
+import os
 
 import pytest
 from documents import CHECK, README, Command, commands, examples, pages
@@ -8,6 +9,8 @@ from environments import HOST
 COMMANDS = [command for page in pages() for command in commands(page)]
 EXAMPLES = [example for page in pages() for example in examples(page)]
 GENAI = "import onnxruntime_genai"
+# Starts a program on a machine with an emulated AMD GPU.
+STARTER = os.environ.get("AMDGPU_EP_TEST_STARTER")
 NO_GPU = {"AMDGPU_EP_DRIVER": "amd", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
 
 
@@ -23,6 +26,13 @@ def test_the_readme_runs_word_for_word(release, model_folder, driver, provider):
     """On a device, and on a machine without one."""
     environment, _ = release
     assert environment.python("-c", README + CHECK, cwd=model_folder, env=driver).strip() == provider
+
+
+@pytest.mark.skipif(not STARTER, reason="AMDGPU_EP_TEST_STARTER is not set: `cargo xtask amd` sets it")
+def test_the_readme_runs_on_an_emulated_gpu(newest, model_folder):
+    command = [STARTER, newest.bin / "python", "-c", README + CHECK]
+    told = newest.call(command, cwd=model_folder, env={"AMDGPU_EP_DRIVER": "amd"})
+    assert told.strip() == "AMDGPUExecutionProvider"
 
 
 @pytest.mark.parametrize(("page", "program"), scripts(of_genai=False), ids=lambda text: text if ".md" in text else "")

@@ -98,19 +98,28 @@ def test_the_package_has_a_version(wheel, tmp_path):
     assert not {"importlib.metadata", "ctypes", "onnxruntime"} & set(loaded.split()), "importing the package is cheap"
 
 
-def test_our_files_open_no_network_connection(wheel, libraries, tmp_path):
-    """No shipped file calls the functions that open a connection."""
+def test_our_libraries_open_no_network_connection(wheel, libraries, tmp_path):
+    """No shipped library calls the functions that open a connection, and no module imports such a module."""
     with zipfile.ZipFile(wheel) as packed:
-        files = [name for name in packed.namelist() if ".so" in name or "/bin/" in name]
+        files = [name for name in packed.namelist() if ".so" in name]
         modules = [name for name in packed.namelist() if name.endswith(".py")]
         packed.extractall(tmp_path)
-    assert len(files) == len(libraries) + 1 and len(modules) > 2
+    assert len(files) == len(libraries) and len(modules) > 2
     for name in files:
         symbols = subprocess.run(["nm", "-D", "--undefined-only", tmp_path / name], capture_output=True, text=True, check=True)
         called = {line.split()[-1].split("@")[0] for line in symbols.stdout.splitlines()}
         assert "malloc" in called and not called & {"socket", "connect", "getaddrinfo"}, name
     for name in modules:
         assert not re.search(r"\b(socket|urllib|http|requests)\b", (tmp_path / name).read_text()), name
+
+
+def test_only_bench_serve_opens_network_connections():
+    """The command listens (`serve`), and connects to the server that the user of `bench-serve` names."""
+    connecting = re.compile(r"\b(TcpStream|TcpSocket|UdpSocket|UnixStream|lookup_host|ToSocketAddrs|hyper::client)\b")
+    sources = [path for crate in ("cli", "serve", "textgen", "ort-client") for path in (ROOT / "crates" / crate / "src").rglob("*.rs")]
+    assert len(sources) > 100
+    found = {path.parent.name for path in sources if connecting.search(path.read_text().split("#[cfg(test)]")[0])}
+    assert found == {"bench_serve"}
 
 
 def test_a_session_runs_on_the_device_and_matches_numpy(release, model_folder):
