@@ -1,7 +1,7 @@
 //! The public API of the SDK crates, as lists under docs/api: a change of the API shows up in review.
 //!
-//! Rustdoc describes a crate in JSON, a format that changes between releases of Rust. The lists are made with the
-//! version that `public-api` reads, which is that of the workspace's `rust-version`; another one skips the step.
+//! Rustdoc's JSON format changes between releases of Rust. The lists are made with the version that `public-api` reads,
+//! which is the workspace's `rust-version`; with any other version the step is skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::sdk::{self, SdkCrate};
 use crate::shell;
 use crate::test::Outcome;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, folder_name};
 
 /// The format of rustdoc's JSON that this version of `public-api` reads.
 const FORMAT: u64 = 57;
@@ -28,10 +28,10 @@ pub enum Lists {
 /// Lists the public items of every SDK crate, one per line with its signature.
 ///
 /// # Errors
-/// When a crate cannot be documented, or a list is not what would be written.
+/// When a crate cannot be documented, or a list is out of date.
 pub fn run(workspace: &Workspace, lists: Lists) -> Result<Outcome> {
     if !cfg!(target_os = "linux") {
-        return Ok(Outcome::Skipped("the lists are those of Linux".into()));
+        return Ok(Outcome::Skipped("the lists are checked only on Linux".into()));
     }
     let crates = sdk::crates(workspace)?;
     let folder = document(workspace, &crates)?;
@@ -41,10 +41,12 @@ pub fn run(workspace: &Workspace, lists: Lists) -> Result<Outcome> {
         let text = fs::read_to_string(&json).with_context(|| format!("cannot read {}", json.display()))?;
         let format = format_of(&text)?;
         if format != FORMAT {
-            return Ok(Outcome::Skipped(format!("this rustdoc writes format {format}, and format {FORMAT} is read")));
+            return Ok(Outcome::Skipped(format!(
+                "this rustdoc writes format {format}, but format {FORMAT} is expected"
+            )));
         }
         let list = list(&json)?;
-        let file = format!("{FOLDER}/{}.txt", one.name);
+        let file = format!("{FOLDER}/{}.txt", folder_name(&one.folder));
         let written = fs::read_to_string(workspace.path(&file)).unwrap_or_default();
         if written == list {
             continue;
@@ -96,12 +98,12 @@ fn make_executable(_: &Path) -> Result<()> {
 }
 
 fn format_of(json: &str) -> Result<u64> {
-    let document: Value = serde_json::from_str(json).context("rustdoc wrote something else than JSON")?;
+    let document: Value = serde_json::from_str(json).context("rustdoc did not write JSON")?;
     document["format_version"].as_u64().context("rustdoc's JSON names no format")
 }
 
-/// Without the implementations that follow from others, and without the methods of derivable traits: the line of the
-/// implementation says it all.
+/// Without implementations that follow from others, and without the methods of derivable traits: the line of the
+/// implementation is enough.
 fn list(json: &Path) -> Result<String> {
     let api = public_api::Builder::from_rustdoc_json(json)
         .omit_blanket_impls(true)
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_shows_lines_that_came_and_went() {
+    fn the_message_shows_added_and_removed_lines() {
         assert_eq!(
             difference("pub fn a()\npub fn b()\n", "pub fn a()\npub fn c()\n"),
             "\n    - pub fn b()\n    + pub fn c()"

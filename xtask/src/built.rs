@@ -3,13 +3,14 @@
 //! Cargo selects them by name in the whole workspace. With `--package`, dependencies would get only the features that
 //! this package asks for, and would be built a second time beside those of the step `rust`.
 
+use std::env::consts::DLL_EXTENSION;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::shell;
 use crate::workspace::Workspace;
+use crate::{shell, stage};
 
 /// Builds `package`'s integration test `name` and returns its path.
 ///
@@ -25,6 +26,23 @@ pub fn test(workspace: &Workspace, package: &str, name: &str) -> Result<PathBuf>
 /// When the build fails, or there is no such example.
 pub fn example(workspace: &Workspace, package: &str, name: &str) -> Result<PathBuf> {
     program(workspace, &["build", "--workspace", "--example", name], package, name)
+}
+
+/// Builds `package`'s integration test `name`, and returns the path of the shared library that the package is. On its
+/// own, the library would get other features, and be built a second time.
+///
+/// # Errors
+/// When the build fails, or the package has no shared library.
+pub fn library(workspace: &Workspace, package: &str, name: &str) -> Result<PathBuf> {
+    let mut build = shell::cargo(workspace.root());
+    build.args(["test", "--workspace", "--no-run", "--test", name, "--message-format", "json-render-diagnostics"]);
+    let messages = shell::capture_stdout(&mut build)?;
+    let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let of_package = artifacts.filter(|message| stage::is_package(message, package));
+    let mut files = of_package.filter_map(|message| message["filenames"].as_array().cloned()).flatten();
+    let suffix = format!(".{DLL_EXTENSION}");
+    let library = files.find_map(|file| file.as_str().filter(|file| file.ends_with(&suffix)).map(PathBuf::from));
+    library.with_context(|| format!("cargo did not build a shared library of package {package}"))
 }
 
 /// Builds every example of `package`, including libraries, and returns their folder.

@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::backends::Backends;
 use crate::build_paths::BuildPaths;
-use crate::test::Outcome;
+use crate::stage::Stage;
+use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 use crate::{bom, kernels, setup, shell, stage, symbols, wheel};
 
@@ -18,8 +19,20 @@ use crate::{bom, kernels, setup, shell, stage, symbols, wheel};
 const GLIBC: (u32, u32) = (2, 28);
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Writes `dist/lib`, `dist/bin` and `dist/wheels` with the chosen backends and with kernels for `targets`. Checks what
-/// the libraries export and need, and checks the wheel. `dist/sbom` lists the contents of each file, and
+/// The most that compiled kernels may add to the wheel, compressed.
+const KERNEL_BYTES: u64 = 40 << 20;
+
+/// Prints how many bytes of the wheel that it is given are compiled kernels.
+const KERNEL_BYTES_OF_WHEEL: &str = "\
+import sys, zipfile
+files = zipfile.ZipFile(sys.argv[1]).infolist()
+print(sum(file.compress_size for file in files if '/lib/kernels/' in file.filename))";
+
+/// The value of `--kernels` for a release without compiled kernels.
+const NO_KERNELS: &str = "none";
+
+/// Writes `dist/lib`, `dist/bin` and `dist/wheels` with the chosen backends and with kernels for `targets`, or for all
+/// that releases have if none is named. Checks what the libraries export and need, and checks the wheel. `dist/sbom` lists the contents of each file, and
 /// `dist/SHA256SUMS` the checksums.
 ///
 /// zig is the linker: it knows the symbols of every glibc, so the build machine's glibc does not matter.
@@ -32,7 +45,8 @@ pub fn run(workspace: &Workspace, targets: &[String], backends: &Backends) -> Re
             "shippable files can be built only on Linux x86-64\n  help: cargo xtask stage --release builds for this machine"
         );
     }
-    if !targets.is_empty() && !backends.include(Some("hip")) {
+    let has_hip = backends.include(Some("hip"));
+    if !targets.is_empty() && !has_hip {
         bail!("--kernels needs the hip backend, but --backends excludes it\n  help: set only one of them");
     }
     let python = setup::run(workspace)?;
@@ -57,14 +71,12 @@ pub fn run(workspace: &Workspace, targets: &[String], backends: &Backends) -> Re
             bail!("{} needs glibc {newest:?}, newer than the promised {GLIBC:?}", workspace.relative(&file));
         }
     }
-    if !targets.is_empty() {
-        match kernels::set::run(workspace, targets, None, &stage.kernels())? {
-            Outcome::Passed(note) => println!("{note}"),
-            Outcome::Skipped(reason) => bail!("could not compile the kernels: {reason}"),
-        }
+    if has_hip && targets != [NO_KERNELS] {
+        compile_kernels(workspace, targets, &stage)?;
     }
     paths.check(&files(&[root.join("lib"), root.join("bin")])?)?;
     let wheel = wheel::pack(workspace, &python.interpreter, &stage, &root.join("wheels"))?;
+    check_kernel_bytes(&python.interpreter, &wheel)?;
     wheel::check(workspace, &python, &wheel, backends)?;
     bom::write(workspace, &stage, &[&wheel])?;
     let shipped = files(std::slice::from_ref(&root))?;
@@ -72,6 +84,29 @@ pub fn run(workspace: &Workspace, targets: &[String], backends: &Backends) -> Re
     for file in shipped.iter().filter(|file| !file.starts_with(stage.kernels())) {
         println!("{:>9} KiB  {}", fs::metadata(file)?.len() / 1024, workspace.relative(file));
     }
+    Ok(())
+}
+
+/// Writes the sets of compiled kernels: the catalogue, and what well-known models need.
+fn compile_kernels(workspace: &Workspace, targets: &[String], stage: &Stage) -> Result<()> {
+    let targets = if targets.is_empty() { kernels::set::shipped(workspace)? } else { targets.to_vec() };
+    let texts = workspace.target().join("kernel-texts");
+    kernels::models::record(&Context::new(workspace, true), &kernels::models::CHIPS, &texts)?;
+    match kernels::set::run(workspace, &targets, Some(&texts), &stage.kernels())? {
+        Outcome::Passed(note) => println!("{note}"),
+        Outcome::Skipped(reason) => bail!("could not compile the kernels: {reason}\n  help: --kernels {NO_KERNELS}"),
+    }
+    Ok(())
+}
+
+/// Checks and prints how much of a wheel is compiled kernels.
+fn check_kernel_bytes(interpreter: &Path, wheel: &Path) -> Result<()> {
+    let printed = shell::capture_stdout(Command::new(interpreter).args(["-c", KERNEL_BYTES_OF_WHEEL]).arg(wheel))?;
+    let bytes: u64 = printed.trim().parse().context("expected a number of bytes")?;
+    if bytes > KERNEL_BYTES {
+        bail!("compiled kernels take {bytes} bytes of the wheel, more than the promised {KERNEL_BYTES}");
+    }
+    println!("compiled kernels take {} KiB of the wheel", bytes / 1024);
     Ok(())
 }
 

@@ -21,9 +21,9 @@ const LEAST_SHARE: &str = "0.95";
 /// running.
 const STEP_CORRUPT: [&str; 6] = ["--seed", "1", "--count", "2000", "--seconds", "1200"];
 
-/// Runs real models and compares the results with recorded outputs, or with the CPU provider's; `bench` also compares
-/// their speed with the CPU provider's. The models of Python packages always run, those of the collection if it is beside
-/// the repository.
+/// Runs real models and compares the results with recorded outputs, or with the CPU provider's. With `bench`, also
+/// compares the speed with the CPU provider's. The models of Python packages always run, those of the collection only
+/// if it is beside the repository.
 ///
 /// # Errors
 /// When the build fails or a model's result is wrong.

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
+use crate::shard::Shard;
 use crate::shell;
 use crate::test::Outcome;
 use crate::workspace::Workspace;
@@ -44,17 +45,25 @@ const TARGETS: [Target; 10] = [
     Target { name: "tokenizer", runs: 40_000, max_bytes: 2048 },
 ];
 
+/// Groups of targets that use the same crates: `fuzz/Cargo.toml` has a feature for each. Building them takes longer than
+/// running them, so a run takes one group.
+pub const GROUPS: [(&str, &[&str]); 3] = [
+    ("engine", &["contexts", "hipdnn_bytes", "hipdnn_calls"]),
+    ("provider", &["migraphx_saved", "options", "prefixes", "routing"]),
+    ("text", &["chat_template", "genai_config", "tokenizer"]),
+];
+
 /// The time limit of a target in seconds, for busy machines.
 const MAX_SECONDS: u32 = 15;
 
 /// The number of output lines to repeat when a run fails.
 const TAIL_LINES: usize = 25;
 
-/// Builds the targets and runs each one from its seeds. The inputs are the same in every run of one commit.
+/// Builds the targets that are due and runs each one from its seeds. The inputs are the same in every run of one commit.
 ///
 /// # Errors
 /// When a target does not build or finds a crash; the message says how to reproduce it.
-pub fn run(workspace: &Workspace) -> Result<Outcome> {
+pub fn run(workspace: &Workspace, shard: Shard) -> Result<Outcome> {
     if !cfg!(target_os = "linux") {
         return Ok(Outcome::Skipped("libFuzzer is supported only on Linux".into()));
     }
@@ -63,9 +72,13 @@ pub fn run(workspace: &Workspace) -> Result<Outcome> {
         return Ok(Outcome::Skipped(format!("libFuzzer needs a C++ compiler, but {compiler} cannot be started")));
     }
     let folder = workspace.target().join("fuzz");
-    let programs = build(workspace, &folder)?;
+    let groups = shard.of(GROUPS.to_vec());
+    let features: Vec<&str> = groups.iter().map(|&(feature, _)| feature).collect();
+    let programs = build(workspace, &folder, &features)?;
+    let due = |target: &&Target| groups.iter().any(|(_, names)| names.contains(&target.name));
+    let targets: Vec<&Target> = TARGETS.iter().filter(due).collect();
     let mut inputs = 0;
-    for target in &TARGETS {
+    for target in &targets {
         let program = programs
             .iter()
             .find(|program| program.file_name().is_some_and(|name| name == target.name))
@@ -73,15 +86,16 @@ pub fn run(workspace: &Workspace) -> Result<Outcome> {
         let corpus = seed(workspace, &folder, target.name)?;
         inputs += fuzz(workspace, &folder, program, &corpus, target)?;
     }
-    Ok(Outcome::Passed(format!("{} targets, {inputs} inputs", TARGETS.len())))
+    Ok(Outcome::Passed(format!("{}: {} targets, {inputs} inputs{}", features.join(", "), targets.len(), shard.note())))
 }
 
-fn build(workspace: &Workspace, folder: &Path) -> Result<Vec<PathBuf>> {
+fn build(workspace: &Workspace, folder: &Path, features: &[&str]) -> Result<Vec<PathBuf>> {
     let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     let version = shell::capture(rustc.args(["--version", "--verbose"]))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc prints no host")?;
     let mut build = shell::cargo(workspace.root());
     build.args(["build", "--manifest-path", "fuzz/Cargo.toml", "--locked", "--bins", "--target-dir"]).arg(folder);
+    build.args(["--no-default-features", "--features", &features.join(",")]);
     // With an explicit target, the flags do not apply to build scripts and macros, which have no libFuzzer to link.
     build.args(["--target", host, "--message-format", "json-render-diagnostics"]);
     build.env_remove("CARGO_ENCODED_RUSTFLAGS").env("RUSTFLAGS", FLAGS.join(" "));

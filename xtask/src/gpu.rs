@@ -9,7 +9,7 @@ use crate::shell;
 use crate::stage::{self, Profile, copy_atomically};
 use crate::workspace::Workspace;
 
-/// The programs of a bundle: name, crate, and cargo arguments.
+/// The programs of a bundle: name, folder of the crate, and cargo arguments.
 const PROGRAMS: [(&str, &str, &[&str]); 7] = [
     ("driver", "hip", &["test", "--no-run", "--test"]),
     ("bandwidth", "hip", &["build", "--example"]),
@@ -27,13 +27,14 @@ const PROGRAMS: [(&str, &str, &[&str]); 7] = [
 pub fn run(workspace: &Workspace, driver: &str, bundle_only: bool, tiny: bool) -> Result<()> {
     let bundle = workspace.target().join("gpu");
     stage::run_into(workspace, Profile::Release, &Backends::all(), bundle.clone())?;
-    for (name, package, arguments) in PROGRAMS {
+    for (name, folder, arguments) in PROGRAMS {
         let mut build = shell::cargo(workspace.root());
         build.args(arguments).arg(name);
-        build.args(["--release", "--package", package, "--message-format", "json-render-diagnostics"]);
+        build.arg("--manifest-path").arg(workspace.path("crates").join(folder).join("Cargo.toml"));
+        build.args(["--release", "--message-format", "json-render-diagnostics"]);
         let messages = shell::capture_stdout(&mut build)?;
         let built =
-            shell::executable(&messages, package, name).with_context(|| format!("cargo did not build {name}"))?;
+            shell::executable(&messages, folder, name).with_context(|| format!("cargo did not build {name}"))?;
         copy_atomically(&built, &bundle.join(name))?;
     }
     if bundle_only {

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow};
 
-/// The number of lines of a failed test's output to repeat; the first ones say least.
+/// The number of lines of a failed test's output to repeat, from the end.
 const LINES: usize = 30;
 
-/// The number of failed tests to show in full; more seldom help.
+/// The number of failed tests to show in full; more rarely help.
 const TESTS: usize = 8;
 
 /// Replaces a runner's error with the failed tests and their reasons, if its `report` has them.
@@ -103,7 +103,7 @@ a.py:7: AssertionError</failure></testcase></testsuite></testsuites>"#;
 two is not one</system-err></testcase></testsuite></testsuites>"#;
 
     #[test]
-    fn failed_tests_are_named_with_what_they_said() {
+    fn failed_tests_are_named_with_their_messages() {
         let failed = failures(PYTEST);
         assert_eq!(failed.len(), 1);
         assert_eq!(failed[0].name, "tests.a::bad[x<1]");

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn work_of_one_kind_alone_is_all_done() {
+    fn all_work_of_a_single_kind_is_done() {
         assert_eq!(run(&[1, 2], &[], |piece| 2 * piece), [2, 4]);
         assert_eq!(run(&[], &[1, 2], |piece| 2 * piece), [2, 4]);
     }

@@ -2,11 +2,12 @@
 //! docs/architecture.md against it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, folder_name};
 use crate::{output, shell};
 
 /// A crate's place in the architecture.
@@ -23,7 +24,7 @@ pub enum LayerRule {
 }
 
 /// Every crate of `crates/` and its place.
-pub const TABLE: [(&str, LayerRule); 29] = [
+pub const TABLE: [(&str, LayerRule); 33] = [
     ("dylib", LayerRule::Floor),
     ("ort-ep-sys", LayerRule::Layer(0)),
     ("hip", LayerRule::Layer(0)),
@@ -51,10 +52,25 @@ pub const TABLE: [(&str, LayerRule); 29] = [
     // `doctor` reports which drivers were tried, which runtimes were found and how sessions are routed (docs/adr/0002).
     (
         "cli",
-        LayerRule::User(&["disk-cache", "hip", "hipdnn", "options", "ort-client", "reports", "textgen", "umbrella"]),
+        LayerRule::User(&[
+            "disk-cache",
+            "hip",
+            "hipdnn",
+            "kernels",
+            "options",
+            "ort-client",
+            "reports",
+            "serve",
+            "textgen",
+            "umbrella",
+        ]),
     ),
+    ("serve", LayerRule::User(&["ort-client", "textgen"])),
     ("textgen", LayerRule::User(&["options", "ort-client"])),
+    ("amd-model", LayerRule::Development),
+    ("gfx-emu", LayerRule::Development),
     ("migraphx-standin", LayerRule::Development),
+    ("kernel-catalogue", LayerRule::Development),
     ("hipdnn-suite", LayerRule::Development),
     ("testkit", LayerRule::Development),
 ];
@@ -92,17 +108,19 @@ pub fn run(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
+/// The crates and their dependencies, by the names of their folders: some packages have other names.
 fn manifest_graph(metadata: &Value) -> (Vec<String>, Vec<Edge>) {
     let packages = metadata["packages"].as_array().cloned().unwrap_or_default();
-    let crates: Vec<String> =
-        packages.iter().filter_map(|package| package["name"].as_str().map(str::to_owned)).collect();
+    let folder_of = |package: &Value| Some(folder_name(Path::new(package["manifest_path"].as_str()?).parent()?));
+    let crates: Vec<String> = packages.iter().filter_map(folder_of).collect();
     let mut edges = Vec::new();
     for package in &packages {
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
-            let (Some(from), Some(to)) = (package["name"].as_str(), dependency["name"].as_str()) else { continue };
+            let (Some(from), Some(to)) = (folder_of(package), dependency["path"].as_str()) else { continue };
+            let to = folder_name(Path::new(to));
             // A crate may depend on itself in its tests, to enable a feature.
-            if from != to && crates.iter().any(|name| name == to) && dependency["path"].is_string() {
-                edges.push(Edge { from: from.to_owned(), to: to.to_owned(), dev: dependency["kind"] == "dev" });
+            if from != to && crates.contains(&to) {
+                edges.push(Edge { from, to, dev: dependency["kind"] == "dev" });
             }
         }
     }
@@ -169,7 +187,7 @@ mod tests {
     fn refuses_uses_that_go_up_or_sideways() {
         assert_eq!(faults_of(&[("hip", "umbrella", false)]), ["hip uses umbrella: layer 6 is not below layer 0"]);
         assert_eq!(faults_of(&[("graph", "ort-ep", false)]), ["graph uses ort-ep: layer 1 is not below layer 0"]);
-        assert_eq!(faults_of(&[("graph", "ort-ep", true)]).len(), 1, "a dev-dependency is no way around it");
+        assert_eq!(faults_of(&[("graph", "ort-ep", true)]).len(), 1, "a dev-dependency does not bypass the rule");
         assert_eq!(
             faults_of(&[("dylib", "hip", false)]),
             ["dylib uses hip: crates of the floor use no other crate of ours"]
@@ -187,21 +205,21 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_crate_that_is_in_no_layer() {
+    fn refuses_a_crate_without_a_layer() {
         assert_eq!(faults(&["novelty".to_owned()], &[]), ["novelty has no layer"]);
     }
 
     #[test]
     fn reads_path_dependencies_out_of_the_metadata() {
         let metadata = serde_json::json!({"packages": [
-            {"name": "a", "dependencies": [
-                {"name": "b", "path": "/r/b", "kind": null},
+            {"name": "a", "manifest_path": "/r/a/Cargo.toml", "dependencies": [
+                {"name": "long-b", "path": "/r/b", "kind": null},
                 {"name": "c", "path": "/r/c", "kind": "dev"},
                 {"name": "serde", "kind": null}]},
-            {"name": "b", "dependencies": [{"name": "c", "kind": null}]},
-            {"name": "c", "dependencies": []}]});
+            {"name": "long-b", "manifest_path": "/r/b/Cargo.toml", "dependencies": [{"name": "c", "kind": null}]},
+            {"name": "c", "manifest_path": "/r/c/Cargo.toml", "dependencies": []}]});
         let (crates, edges) = manifest_graph(&metadata);
-        assert_eq!(crates, ["a", "b", "c"]);
+        assert_eq!(crates, ["a", "b", "c"], "folders, not packages");
         let edges: Vec<_> = edges.iter().map(|edge| (edge.from.as_str(), edge.to.as_str(), edge.dev)).collect();
         assert_eq!(edges, [("a", "b", false), ("a", "c", true)], "a registry crate of the same name is not ours");
     }

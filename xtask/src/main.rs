@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod amd;
 mod api;
 mod backends;
 mod bom;
@@ -66,7 +67,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the execution provider working in ONNX Runtime: devices, a picture classified, what ran where, a chat
+    /// Demonstrate the provider in ONNX Runtime: list devices, classify a picture, show what ran where, chat
     Demo {
         /// Build with optimisations
         #[arg(long)]
@@ -74,24 +75,25 @@ enum Command {
     },
     /// Run everything CI runs, and print a table of the results
     Test {
-        /// Run only the steps whose name is, or starts with, this (may be repeated)
+        /// Run only the steps whose name equals or starts with STEP (may be repeated)
         #[arg(long, value_name = "STEP")]
         only: Vec<String>,
         /// List the steps and stop
         #[arg(long)]
         list: bool,
-        /// Run everything, also what is otherwise spread over several commits
+        /// Run all tests, including those that are normally spread over several commits
         #[arg(long)]
         all: bool,
     },
-    /// Make the Python environment and fetch the ONNX Runtime versions that the tests use
+    /// Create the Python environment and fetch the ONNX Runtime versions that the tests use
     Setup,
     /// Build the libraries and the command, and lay them out under target/stage/
     Stage {
         /// Build with optimisations
         #[arg(long)]
         release: bool,
-        /// Only these of migraphx, hip, hipgpu and directx, or none [default: all that the platform has]
+        /// Comma-separated backends to include: migraphx, hip, hipgpu, directx, or none [default: all for this
+        /// platform]
         #[arg(long, value_name = "NAMES", default_value_t = Backends::all(), hide_default_value = true)]
         backends: Backends,
     },
@@ -99,66 +101,67 @@ enum Command {
     Layers,
     /// Check the staged libraries: exports, undefined symbols, needed libraries
     Symbols,
-    /// Run ONNX's node tests through ONNX Runtime with the hip backend in front, and write docs/support.md
+    /// Run ONNX's node tests in ONNX Runtime with the hip backend first, and write docs/support.md
     Conformance {
-        /// Run only the tests of these operators, and leave the table alone
+        /// Run only the tests of these operators; docs/support.md stays unchanged
         #[arg(long, value_name = "OP", value_delimiter = ',')]
         only: Vec<String>,
-        /// Fail if docs/support.md is not what would be written, instead of writing it
+        /// Fail if docs/support.md is out of date, instead of writing it
         #[arg(long, conflicts_with = "only")]
         check: bool,
     },
-    /// Run real models with the hip backend and compare them with their recorded answers
+    /// Run real models with the hip backend and compare the results with recorded ones
     Models {
         /// Run only these models
         #[arg(long, value_name = "ID", value_delimiter = ',')]
         only: Vec<String>,
-        /// Measure their speed beside ONNX Runtime's CPU provider too
+        /// Also compare their speed with ONNX Runtime's CPU provider
         #[arg(long)]
         bench: bool,
     },
-    /// Run random graphs with the hip backend and without it, and compare
+    /// Run random graphs with and without the hip backend, and compare the results
     RandomGraphs {
         /// Arguments for tests/random_graphs.py (`-- --help` lists them)
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Run corrupted models and inputs with the umbrella: each must end in a result or a readable error
+    /// Run corrupted models and inputs through the umbrella: each must give a result or a readable error
     Corrupt {
         /// Arguments for tests/corrupt_models.py (`-- --help` lists them)
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Compile every kernel for AMD's targets with clang, check what they need, and write docs/kernels.csv and kernels.md
+    /// Compile every kernel for AMD's targets with clang, check its resource usage, and write docs/kernels.csv and
+    /// kernels.md
     Kernels {
-        /// Fail if docs/kernels.csv is not what would be written, instead of writing it
+        /// Fail if docs/kernels.csv is out of date, instead of writing it
         #[arg(long)]
         check: bool,
-        /// Compile them for these targets into a set that sessions find, instead of checking them
+        /// Compile the kernels for these targets into a set that sessions can load, instead of checking them
         #[arg(long, value_name = "TARGET", value_delimiter = ',', conflicts_with = "check")]
         arch: Vec<String>,
         /// The folder of the set [default: target/kernel-set]
         #[arg(long, value_name = "FOLDER", requires = "arch")]
         out: Option<PathBuf>,
-        /// A folder of further texts for the set, such as the simulator's
+        /// A folder with more kernel sources for the set, in a folder for each target
         #[arg(long, value_name = "FOLDER", requires = "arch")]
         texts: Option<PathBuf>,
     },
-    /// Write the generated pages and pictures under docs/, and check the book: pages, links, summary
+    /// Write the generated pages and pictures under docs/, and check all pages: links, summary, excerpts
     Docs,
     /// Check the lists of the SDK crates' public API under docs/api
     Api {
-        /// Write them instead
+        /// Write the lists instead
         #[arg(long)]
         write: bool,
     },
     /// Check the SDK crates with the oldest Rust that each of them supports
     Msrv {
-        /// Install the toolchains that are missing, with rustup
+        /// Install missing toolchains with rustup
         #[arg(long)]
         install: bool,
     },
-    /// Measure which lines of the shipped crates the tests run, and fail where a crate is below the floor
+    /// Measure the test coverage of the shipped crates, and fail if one is below the minimum
     Coverage {
         /// Print a JSON document instead of the table
         #[arg(long)]
@@ -166,28 +169,49 @@ enum Command {
     },
     /// Unpack Debian's HIP runtimes under target/ and test the driver loader against them
     Rocm,
+    /// Run AMD's unmodified HIP runtime, and our code on it, on emulated GPUs
+    Amd {
+        /// The GPUs to emulate [default: gfx1100]
+        #[arg(long, value_name = "TARGET", value_delimiter = ',')]
+        arch: Vec<String>,
+        /// Run only these rows of the table [default: all]
+        #[arg(long, value_name = "ROW", value_delimiter = ',')]
+        row: Vec<String>,
+        /// Emulate all of them, and run everything
+        #[arg(long)]
+        all: bool,
+        /// Look for bugs in kernels: races, missing waits, accesses outside allocations. Rows with findings fail
+        #[arg(long)]
+        sanitize: bool,
+        /// Count what kernels do, and print a table with estimates of their time on real chips
+        #[arg(long, conflicts_with = "sanitize")]
+        counters: bool,
+    },
     /// Unpack Debian's MIGraphX under target/ and test the migraphx backend against it
     Migraphx,
-    /// Run models on somebody else's plugin through the umbrella: OpenVINO's, from PyPI, on the CPU
+    /// Run models on a third-party plugin (OpenVINO's, from PyPI) through the umbrella, on the CPU
     ThirdParty,
-    /// Check and measure everything on a real GPU
+    /// Run the checks and benchmarks on a real GPU
     Gpu {
-        /// The driver to check: nvidia, amd, or host for a rehearsal without a GPU
+        /// The driver to check: nvidia, amd, or host for a dry run without a GPU
         #[arg(long, default_value = "nvidia")]
         driver: String,
-        /// Only build target/gpu, to be carried to another machine
+        /// Only build target/gpu, to be copied to another machine
         #[arg(long)]
         bundle_only: bool,
-        /// Small sizes and few rounds, for slow or emulated devices
+        /// Use small sizes and few rounds, for slow or emulated devices
         #[arg(long)]
         tiny: bool,
     },
-    /// Write the shippable files to dist/: libraries, command and wheel, for glibc 2.28 and newer, with bills of materials and checksums
+    /// Write the release files to dist/: libraries, command and wheel for glibc 2.28 and newer, with SBOMs and
+    /// checksums
     Dist {
-        /// Compile the kernels for these targets too, into dist/lib/kernels
+        /// Precompile the kernels for these targets into dist/lib/kernels, or `none` [default: all targets that releases
+        /// have]
         #[arg(long, value_name = "TARGET", value_delimiter = ',')]
         kernels: Vec<String>,
-        /// Only these of migraphx, hip, hipgpu and directx, or none [default: all that the platform has]
+        /// Comma-separated backends to include: migraphx, hip, hipgpu, directx, or none [default: all for this
+        /// platform]
         #[arg(long, value_name = "NAMES", default_value_t = Backends::all(), hide_default_value = true)]
         backends: Backends,
     },
@@ -249,9 +273,12 @@ fn run(command: Command) -> Result<()> {
         Command::Api { write } => {
             api::run(&workspace, if write { api::Lists::Write } else { api::Lists::Check }).map(print_outcome)
         }
-        Command::Msrv { install } => msrv::run(&workspace, install).map(print_outcome),
+        Command::Msrv { install } => msrv::run(&workspace, Shard::WHOLE, install).map(print_outcome),
         Command::Coverage { json } => coverage::command(&workspace, json),
         Command::Rocm => test::run(&workspace, &["rocm".to_owned()], false),
+        Command::Amd { arch, row, all, sanitize, counters } => {
+            amd::run(&workspace, &arch, &row, all, amd::Watch { sanitize, counters })
+        }
         Command::Migraphx => migraphx::run(&test::Context::new(&workspace, false)).map(print_skip),
         Command::ThirdParty => {
             let stage = stage::run(&workspace, Profile::Dev)?;

@@ -6,25 +6,29 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::sdk::{self, SdkCrate};
+use crate::shard::Shard;
 use crate::shell;
 use crate::test::Outcome;
 use crate::workspace::Workspace;
 
-/// Checks every crate whose toolchain is installed; `install` installs the missing ones first.
+/// The number of toolchains, one for each part of the check.
+pub const PARTS: usize = 3;
+
+/// Checks every crate of the part that is due, if its toolchain is installed; `install` installs the missing ones first.
 ///
 /// # Errors
 /// When a crate does not compile, or a toolchain cannot be installed.
-pub fn run(workspace: &Workspace, install: bool) -> Result<Outcome> {
+pub fn run(workspace: &Workspace, shard: Shard, install: bool) -> Result<Outcome> {
     let crates = sdk::crates(workspace)?;
     let mut by_version: BTreeMap<Vec<u32>, Vec<SdkCrate>> = BTreeMap::new();
     for one in crates {
         by_version.entry(numbers(&one.rust_version)).or_default().push(one);
     }
     if !shell::succeeds("rustup", &["--version"]) {
-        return Ok(Outcome::Skipped("rustup is not installed, which selects the toolchains".into()));
+        return Ok(Outcome::Skipped("rustup, which selects the toolchains, is not installed".into()));
     }
     let (mut checked, mut missing) = (Vec::new(), Vec::new());
-    for crates in by_version.values() {
+    for crates in shard.of(by_version.into_values().collect()) {
         let version = crates[0].rust_version.as_str();
         if install {
             shell::run(Command::new("rustup").args(["toolchain", "install", version, "--profile", "minimal"]))?;
@@ -32,7 +36,7 @@ pub fn run(workspace: &Workspace, install: bool) -> Result<Outcome> {
         let installed = shell::capture(Command::new("rustup").args(["toolchain", "list"]))?;
         match toolchain(&installed, version) {
             Some(toolchain) => {
-                check(workspace, toolchain, crates)?;
+                check(workspace, toolchain, &crates)?;
                 let names: Vec<&str> = crates.iter().map(|one| one.name.as_str()).collect();
                 checked.push(format!("{version}: {}", names.join(", ")));
             }
@@ -40,11 +44,12 @@ pub fn run(workspace: &Workspace, install: bool) -> Result<Outcome> {
         }
     }
     let absent = format!("Rust {} not installed (cargo xtask msrv --install)", missing.join(" and "));
-    Ok(match (checked.is_empty(), missing.is_empty()) {
+    let outcome = match (checked.is_empty(), missing.is_empty()) {
         (true, _) => Outcome::Skipped(absent),
         (false, true) => Outcome::Passed(checked.join("; ")),
         (false, false) => Outcome::Passed(format!("{}; {absent}", checked.join("; "))),
-    })
+    };
+    Ok(outcome.with(&shard.note()))
 }
 
 fn numbers(version: &str) -> Vec<u32> {

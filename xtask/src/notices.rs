@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_linked_leaves_out_tests_and_build_scripts() {
+    fn linked_packages_exclude_tests_and_build_scripts() {
         let kind = |kind: Value| serde_json::json!([{ "kind": kind }]);
         let metadata = serde_json::json!({
             "packages": [{"name": "ours", "id": "o"}, {"name": "log", "id": "l"}],

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn captured_output_comes_in_one_piece_and_not_on_the_terminal() {
+    fn captured_output_is_in_one_piece_and_not_on_the_terminal() {
         let (inner, outer) = captured(|| {
             say("one");
             let ((), inner) = captured(|| say("two"));

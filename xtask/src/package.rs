@@ -45,7 +45,7 @@ pub fn step(context: &Context<'_>) -> Result<Outcome> {
         total += bytes;
     }
     if !faults.is_empty() {
-        bail!("packages are wrong\n  {}\n  help: mend `include` in the crate's Cargo.toml", faults.join("\n  "));
+        bail!("packages are wrong\n  {}\n  help: correct `include` in the crate's Cargo.toml", faults.join("\n  "));
     }
     let unbuilt = if context.is_whole { String::new() } else { format!("; {SLOW} was not built") };
     Ok(Outcome::Passed(format!("{} crates, {} KiB{unbuilt}", crates.len(), total >> 10)))

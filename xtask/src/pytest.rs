@@ -1,4 +1,5 @@
-//! The Python suites: the integration suite once per ONNX Runtime version, the GenAI suite, and hostile model folders.
+//! The Python suites: the integration suite once per ONNX Runtime version, the GenAI suite, hostile model folders,
+//! the server, and its application for Ray.
 
 use std::borrow::Cow;
 use std::fs;
@@ -8,7 +9,8 @@ use std::thread;
 
 use anyhow::{Context as _, Result};
 
-use crate::setup::{ORT_VERSIONS, Python, RuntimeSource};
+use crate::amd::Machine;
+use crate::setup::{self, ORT_VERSIONS, Python, RuntimeSource};
 use crate::shard::Shard;
 use crate::stage::Stage;
 use crate::test::{Context, Outcome};
@@ -107,6 +109,60 @@ pub fn hostile(context: &Context<'_>) -> Result<Outcome> {
     })
 }
 
+/// Runs the server with real clients, in an environment of their own.
+///
+/// # Errors
+/// When a test fails.
+pub fn serve(context: &Context<'_>) -> Result<Outcome> {
+    let python = &context.python()?.interpreter;
+    let runtime = onnxruntime_library(python)?;
+    let library = context.stage()?.umbrella();
+    let interpreter = setup::tools(
+        context.workspace,
+        "serve-venv",
+        "requirements-serve.txt",
+        "anthropic, openai, schemathesis, selenium",
+    )?;
+    let clients = Python { interpreter, runtimes: Vec::new() };
+    run(context.workspace, &clients, "serve", |pytest| {
+        pytest
+            .args(["tests/serve", "--durations", "5"])
+            .env("AMDGPU_EP_LIBRARY", library)
+            .env("AMDGPU_EP_TEST_ORT", runtime)
+            .env("AMDGPU_EP_TEST_ONNX_PYTHON", python);
+    })
+}
+
+/// Runs the application for Ray Serve on a Ray cluster of this machine, in an environment of its own.
+///
+/// # Errors
+/// When a test fails.
+pub fn ray(context: &Context<'_>) -> Result<Outcome> {
+    let runtime = onnxruntime_library(&context.python()?.interpreter)?;
+    let library = context.stage()?.umbrella();
+    let interpreter = match setup::tools(context.workspace, "ray-venv", "requirements-ray.txt", "openai, ray.serve") {
+        Ok(interpreter) => interpreter,
+        // There are no wheels of Ray for some versions of Python.
+        Err(error) => return Ok(Outcome::Skipped(format!("Ray could not be installed: {error:#}"))),
+    };
+    let clients = Python { interpreter, runtimes: Vec::new() };
+    run(context.workspace, &clients, "ray", |pytest| {
+        pytest
+            .args(["tests/ray", "--durations", "5", "-W", "ignore::DeprecationWarning"])
+            .env("AMDGPU_EP_LIBRARY", library)
+            .env("AMDGPU_EP_TEST_ORT", runtime);
+    })
+}
+
+/// The library of the `onnxruntime` package that an interpreter imports.
+fn onnxruntime_library(interpreter: &Path) -> Result<PathBuf> {
+    let script = "import importlib.util, pathlib\n\
+                  package = pathlib.Path(importlib.util.find_spec('onnxruntime').origin).parent\n\
+                  print(next(package.glob('capi/libonnxruntime.so.*')))";
+    let path = shell::capture(Command::new(interpreter).args(["-c", script]))?;
+    Ok(PathBuf::from(path.trim()))
+}
+
 /// Runs the migraphx suite on the real `library`, each test in an interpreter that can load it.
 ///
 /// # Errors
@@ -130,6 +186,50 @@ pub fn without_gpu(context: &Context<'_>, interpreter: &Path, library: &Path) ->
             .env("AMDGPU_EP_TEST_REAL_HIP", "1")
             .env("AMDGPU_EP_HIP_LIBRARY", library);
     })
+}
+
+/// Runs `tests` on an emulated AMD GPU, each test in an interpreter that `machine` starts. Sessions find precompiled
+/// kernels in the folder `set`, if it is given.
+///
+/// # Errors
+/// When a test fails.
+pub fn emulated(
+    context: &Context<'_>,
+    name: &str,
+    tests: &[String],
+    machine: &Machine,
+    set: Option<&Path>,
+) -> Result<Outcome> {
+    let interpreter = machine.interpreter(&context.python()?.interpreter)?;
+    suite(context, name, |pytest| {
+        pytest
+            .args(tests)
+            .args(["--dist", "worksteal", "--numprocesses"])
+            .arg(workers().to_string())
+            .envs(machine.environment())
+            .env("AMDGPU_EP_TEST_PYTHON", interpreter)
+            .env("AMDGPU_EP_TEST_DRIVER", "amd")
+            .envs(set.map(|set| ("AMDGPU_EP_KERNEL_PATH", set)));
+    })
+}
+
+/// Writes the sources of the kernels that models need on `target` with so many compute units into a folder.
+///
+/// # Errors
+/// When a session fails.
+pub fn recorded(context: &Context<'_>, target: &str, units: u32, texts: &Path) -> Result<()> {
+    context.stage()?;
+    let stage = stage::simulating(context.workspace)?;
+    suite(context, "kernel-texts", |pytest| {
+        pytest
+            .arg("tests/python/test_kernel_sets.py")
+            .args(["--dist", "worksteal", "--numprocesses"])
+            .arg(workers().to_string())
+            .env("AMDGPU_EP_LIBRARY", stage.umbrella())
+            .env("AMDGPU_EP_SIMULATE", format!("{target}@{units}"))
+            .env("AMDGPU_EP_SIMULATE_TEXTS", texts);
+    })
+    .map(drop)
 }
 
 /// Runs sessions on the host driver with kernels under the wave simulator, as if for `target`.
@@ -218,7 +318,7 @@ impl Counts {
         Some(Self { tests: number("tests")?, skipped: number("skipped")?, reason: reason.to_owned() })
     }
 
-    /// A suite without a test that ran has not passed.
+    /// A suite in which no test ran has not passed.
     fn outcome(self) -> Outcome {
         match self {
             Self { tests, skipped, reason } if tests == skipped => Outcome::Skipped(reason),

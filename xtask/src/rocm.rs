@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::debian::{self, Apt, Mirror};
 use crate::output::{self, Output};
-use crate::shard::Shard;
+use crate::shard::{self, Shard};
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 use crate::{built, kernels, pytest, shell, workers};
@@ -26,6 +26,8 @@ struct Userland {
     rtc_arch: &'static str,
     /// Targets for which it compiles all our kernels.
     kernel_targets: &'static [&'static str],
+    /// Whether it compiles some kernels for every target of the table in `crates/kernels/src/target.rs`.
+    knows_all_targets: bool,
 }
 
 const USERLANDS: [Userland; 3] = [
@@ -36,6 +38,7 @@ const USERLANDS: [Userland; 3] = [
         library: "libamdhip64.so.7",
         rtc_arch: "gfx942:sramecc+:xnack-",
         kernel_targets: &["gfx942:sramecc+:xnack-", "gfx1100", "gfx1201"],
+        knows_all_targets: true,
     },
     Userland {
         name: "rocm-6.4",
@@ -44,6 +47,7 @@ const USERLANDS: [Userland; 3] = [
         library: "libamdhip64.so.6",
         rtc_arch: "gfx90a:sramecc+:xnack-",
         kernel_targets: &["gfx90a:sramecc+:xnack-", "gfx1030"],
+        knows_all_targets: false,
     },
     Userland {
         name: "rocm-5.2",
@@ -52,6 +56,7 @@ const USERLANDS: [Userland; 3] = [
         library: "libamdhip64.so.5",
         rtc_arch: "gfx1030",
         kernel_targets: &["gfx906"],
+        knows_all_targets: false,
     },
 ];
 
@@ -93,6 +98,31 @@ impl Userlands {
     }
 }
 
+/// The folder of the newest runtime, unpacked on first use.
+///
+/// # Errors
+/// Why it is not available here, in one line.
+pub fn newest(workspace: &Workspace) -> Result<PathBuf, String> {
+    let newest = &USERLANDS[0];
+    let folder = workspace.target().join("rocm").join(newest.name);
+    let unpacked = debian::mirror().map_err(anyhow::Error::msg).and_then(|mirror| newest.unpack(&folder, &mirror));
+    unpacked.map(|()| folder).map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
+}
+
+/// A program with the newest runtime's libraries.
+///
+/// # Errors
+/// Why the runtime is not available here, in one line.
+pub fn with_newest(workspace: &Workspace, program: &Path) -> Result<Command, String> {
+    let userland = debian::Userland::of(&newest(workspace)?);
+    let in_one_line = |error: anyhow::Error| error.to_string().lines().next().unwrap_or_default().to_owned();
+    let loader = userland.loader(&[]).map_err(in_one_line)?;
+    let mut command = Command::new(&loader[0]);
+    command.args(&loader[1..]).arg(program);
+    command.env("AMDGPU_EP_HIP_LIBRARY", userland.library(USERLANDS[0].library).map_err(in_one_line)?);
+    Ok(command)
+}
+
 /// Runs the driver tests of the `hip` crate in each userland, and compiles the part of the kernels that is due.
 ///
 /// # Errors
@@ -102,7 +132,7 @@ pub fn drivers(context: &Context<'_>) -> Result<Outcome> {
     let shard = context.due(kernels::PARTS, 1);
     if !userlands.unpacked.is_empty() {
         let driver = built::test(workspace, "hip", "driver")?;
-        let compilers = built::test(workspace, "kernels", "compilers")?;
+        let compilers = built::test(workspace, "kernel-catalogue", "compilers")?;
         let unpacked = userlands.unpacked.iter();
         let jobs: Vec<Job<'_>> =
             unpacked.flat_map(|(userland, folder)| userland.jobs(folder, &driver, &compilers, shard)).collect();
@@ -146,10 +176,20 @@ impl Userland {
     /// The driver tests, and each target's kernels. The latter are separate jobs: within a process, hiprtc compiles one
     /// source at a time, regardless of the number of threads.
     fn jobs<'a>(&'a self, folder: &'a Path, driver: &'a Path, compilers: &'a Path, shard: Shard) -> Vec<Job<'a>> {
-        let job = |test, kernel_target| Job { userland: self, folder, test, kernel_target, shard };
-        let kernels = self.kernel_targets.iter().map(|&target| job(compilers, Some(target)));
-        std::iter::once(job(driver, None)).chain(kernels).collect()
+        let job = |test, compiled| Job { userland: self, folder, test, compiled, shard };
+        let kernels = self.kernel_targets.iter().map(|&target| Compiled::All(target));
+        let some = self.knows_all_targets.then_some(Compiled::SomeForEveryTarget);
+        std::iter::once(job(driver, None)).chain(kernels.chain(some).map(|what| job(compilers, Some(what)))).collect()
     }
+}
+
+/// The kernels that a job compiles.
+#[derive(Clone, Copy)]
+enum Compiled {
+    /// All of them for a target.
+    All(&'static str),
+    /// A few for every target of the table.
+    SomeForEveryTarget,
 }
 
 /// A test program in a userland.
@@ -157,18 +197,29 @@ struct Job<'a> {
     userland: &'a Userland,
     folder: &'a Path,
     test: &'a Path,
-    /// The target to compile kernels for.
-    kernel_target: Option<&'static str>,
+    /// What to compile; without it, the job runs the driver tests.
+    compiled: Option<Compiled>,
     /// The part of the kernels to compile.
     shard: Shard,
 }
 
 impl Job<'_> {
     fn run(&self) -> Result<()> {
-        match self.kernel_target {
-            Some(target) => output::say(format_args!("kernels for {target} with {}", self.userland.name)),
-            None => output::say(format_args!("driver tests with {}", self.userland.name)),
-        }
+        let name = self.userland.name;
+        let variable = match self.compiled {
+            Some(Compiled::All(target)) => {
+                output::say(format_args!("kernels for {target} with {name}"));
+                Some(("AMDGPU_EP_TEST_KERNELS_AMD", target))
+            }
+            Some(Compiled::SomeForEveryTarget) => {
+                output::say(format_args!("some kernels for every listed target with {name}"));
+                Some(("AMDGPU_EP_TEST_LISTED_TARGETS", "1"))
+            }
+            None => {
+                output::say(format_args!("driver tests with {name}"));
+                None
+            }
+        };
         let unpacked = debian::Userland::of(self.folder);
         let loader = unpacked.loader(&[])?;
         let mut command = Command::new(&loader[0]);
@@ -179,8 +230,8 @@ impl Job<'_> {
             .env("AMDGPU_EP_HIP_LIBRARY", unpacked.library(self.userland.library)?)
             .env("AMDGPU_EP_TEST_REAL_HIP", "1")
             .env("AMDGPU_EP_TEST_HIPRTC_ARCH", self.userland.rtc_arch)
-            .env(kernels::PART_VARIABLE, self.shard.variable())
-            .envs(self.kernel_target.map(|target| ("AMDGPU_EP_TEST_KERNELS_AMD", target)));
+            .env(shard::VARIABLE, self.shard.variable())
+            .envs(variable);
         shell::run(&mut command)
     }
 }

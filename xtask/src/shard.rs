@@ -3,6 +3,9 @@
 use crate::shell;
 use crate::workspace::Workspace;
 
+/// Tells test programs which part is due: `testkit::part` reads it.
+pub const VARIABLE: &str = "AMDGPU_EP_TEST_PART";
+
 /// One part of a suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
@@ -13,6 +16,9 @@ pub struct Shard {
 impl Shard {
     /// Everything at once.
     pub const WHOLE: Self = Self { part: 0, parts: 1 };
+
+    /// Nothing at all: there is no second part of one.
+    pub const NOTHING: Self = Self { part: 1, parts: 1 };
 
     /// The part that is due at the checked-out commit; outside a git checkout always the same one. Different `offset`s
     /// make suites run different parts.
@@ -54,6 +60,7 @@ mod tests {
         assert_eq!(parts, [vec![0, 3, 6, 9], vec![1, 4, 7], vec![2, 5, 8]]);
         assert_eq!(Shard { part: 1, parts: 3 }.note(), "; part 2 of 3");
         assert_eq!((Shard::WHOLE.of(vec![1, 2, 3]), Shard::WHOLE.note()), (vec![1, 2, 3], String::new()));
+        assert!(Shard::NOTHING.of(vec![1, 2, 3]).is_empty());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::stage;
 /// The seed of proptest's cases, so that two runs of one commit use the same ones.
 const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "20261115");
 
-/// The cargo that started us, so that a toolchain override stays in force. Its property tests use the same cases every
+/// The cargo that started us, so that a toolchain override stays in effect. Property tests use the same cases every
 /// time; set `PROPTEST_RNG_SEED` for other cases and `PROPTEST_CASES` for more.
 pub fn cargo(root: &Path) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

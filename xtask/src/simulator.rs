@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_counted_by_who_ran_them() {
+    fn steps_are_counted_by_backend() {
         assert_eq!(report("map\tdevice\nmap\tdevice\nlrn\thost\tno kernel\n"), "2 steps as kernels, 1 on the host");
         assert_eq!(report(""), "0 steps as kernels, 0 on the host");
     }

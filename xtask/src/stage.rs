@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn copy_replaces_the_file_and_leaves_no_draft() {
+    fn copy_replaces_the_file_and_leaves_no_temporary_file() {
         let folder = tempfile::tempdir().unwrap();
         let from = folder.path().join("from");
         let to = folder.path().join("deep/er/to.so");

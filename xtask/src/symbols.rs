@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    fn a_program_takes_symbols_from_a_glibc_that_is_here() {
+    fn a_program_uses_symbols_of_the_installed_glibc() {
         let interface = read(&std::env::current_exe().unwrap()).unwrap();
         assert!(interface.glibc.is_some_and(|version| version > (2, 2)), "{:?}", interface.glibc);
     }

@@ -13,8 +13,8 @@ use crate::shard::Shard;
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
 use crate::{
-    api, backends, conformance, coverage, cpp, docs, engine, fuzz, hipdnn_link, junit, kernels, lanes, layers,
-    migraphx, msrv, output, package, pytest, rocm, shell, simulator, symbols, third_party, valgrind, wheel,
+    amd, api, backends, conformance, coverage, cpp, docs, engine, fuzz, hipdnn_link, junit, kernels, lanes, layers,
+    migraphx, msrv, output, package, pytest, rocm, shard, shell, simulator, symbols, third_party, valgrind, wheel,
 };
 
 /// The width of a log viewer; longer notes are wrapped.
@@ -201,6 +201,8 @@ fn steps() -> Vec<Step> {
         160,
         pytest::hostile,
     ));
+    steps.push(Step::new("serve", "the server with real clients and a browser", 120, pytest::serve));
+    steps.push(Step::new("ray", "the server's application for Ray Serve, on a Ray cluster", 240, pytest::ray).long());
     steps.push(Step::new("docs", "generated pages, links and the summary of the book", 5, docs::step));
     steps.push(Step::new("wheel", "the Python package in empty environments", 60, wheel::step));
     steps.push(Step::new(
@@ -219,10 +221,7 @@ fn steps() -> Vec<Step> {
         .free(),
     );
     steps.push(
-        Step::new("kernel-set", "precompiled kernels are found without a compiler", 120, |context| {
-            kernels::set::check(context.workspace, &simulator::TARGETS[1..])
-        })
-        .free(),
+        Step::new("kernel-set", "precompiled kernels are found without a compiler", 120, kernels::set::check).free(),
     );
     steps.extend(simulator::TARGETS.map(|target| {
         Step::new(
@@ -239,6 +238,7 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("nvrtc", "every kernel compiled for the CUDA twin", 60, kernels::nvrtc::run).free());
     steps.push(Step::new("rocm", "driver loader and kernels on Debian's HIP runtimes", 300, rocm::drivers).free());
     steps.push(Step::new("rocm-sessions", "sessions on Debian's HIP runtimes, without a GPU", 10, rocm::sessions));
+    steps.push(Step::new("amd", "AMD's HIP runtime and our code on emulated GPUs", 480, amd::step));
     steps.push(Step::new(
         "hipdnn-link",
         "a crate outside the workspace that loads hipDNN, links it, or does both",
@@ -249,12 +249,15 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", 240, migraphx::run));
     steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", 30, valgrind::run));
     steps.push(
-        Step::new("fuzz", "a short run of every fuzz target", 240, |context| fuzz::run(context.workspace)).free(),
+        Step::new("fuzz", "a short run of every fuzz target", 240, |context| {
+            fuzz::run(context.workspace, context.due(fuzz::GROUPS.len(), 0))
+        })
+        .free(),
     );
     steps.push(Step::new("coverage", "line coverage of the shipped crates", 1800, coverage::step).long());
     steps.push(
         Step::new("msrv", "SDK crates with the oldest Rust that they support", 60, |context| {
-            msrv::run(context.workspace, false)
+            msrv::run(context.workspace, context.due(msrv::PARTS, 0), false)
         })
         .free(),
     );
@@ -358,25 +361,28 @@ fn cargo(context: &Context<'_>, arguments: &[&str], environment: &[(&str, &str)]
     shell::run(&mut command).map(|()| Outcome::Passed(String::new()))
 }
 
-/// Tests expect the staged libraries and the Python environment under `target/`, so make both first. Kernels are
-/// simulated for a part of their targets: the simulator's compiler takes most of the time.
+/// Tests expect the staged libraries, the Python environment and clang under `target/`, so make them first. Kernels are
+/// simulated for a part of their targets, and the SDK is tested in a part of the runtimes.
 fn rust_tests(context: &Context<'_>) -> Result<Outcome> {
     context.stage()?;
     context.python()?;
     let shard = context.due(kernels::PARTS, 0);
-    let (part, note) = (shard.variable(), format!("kernels simulated for their targets{}", shard.note()));
-    let simulated = [("KERNELS_TEST_PART", part.as_str())];
+    let (part, mut note) = (shard.variable(), format!("simulated targets, runtimes of the SDK{}", shard.note()));
+    if let Err(reason) = kernels::Clang::find(context.workspace) {
+        note += &format!("; kernels of gfx-emu's tests not compiled: {reason}");
+    }
+    let due = [(shard::VARIABLE, part.as_str())];
     if shell::succeeds("cargo-nextest", &["nextest", "--version"]) {
         // Its path is set in .config/nextest.toml.
         let report = context.workspace.target().join("nextest/default/junit.xml");
         let _ = fs::remove_file(&report);
-        let ran = cargo(context, &["nextest", "run", "--workspace"], &simulated).map(drop);
+        let ran = cargo(context, &["nextest", "run", "--workspace"], &due).map(drop);
         junit::explained(ran, &report).map(|()| Outcome::Passed(note))
     } else {
         // `cargo test --examples` would build the example plugins as test programs, not as the libraries that tests
         // load.
         cargo(context, &["build", "--workspace", "--examples"], &[])?;
-        cargo(context, &["test", "--workspace", "--lib", "--bins", "--tests"], &simulated)?;
+        cargo(context, &["test", "--workspace", "--lib", "--bins", "--tests"], &due)?;
         Ok(Outcome::Passed(format!("cargo-nextest is not installed: ran with cargo test, without time limits, {note}")))
     }
 }

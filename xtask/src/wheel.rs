@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::amd::Machine;
 use crate::backends::Backends;
 use crate::stage::Stage;
 use crate::test::{Context, Outcome};
@@ -53,6 +54,21 @@ pub fn step(context: &Context<'_>) -> Result<Outcome> {
     let folder = context.workspace.target().join("wheel");
     let wheel = pack(context.workspace, &python.interpreter, context.stage()?, &folder)?;
     check(context.workspace, python, &wheel, &Backends::all())
+}
+
+/// Packs the staged libraries, and runs the README's program on an emulated GPU in an environment with the wheel.
+///
+/// # Errors
+/// As [`pack`], or when the program fails.
+pub fn emulated(context: &Context<'_>, target: &str, machine: &Machine) -> Result<Outcome> {
+    let (workspace, python) = (context.workspace, context.python()?);
+    let folder = workspace.target().join("amd").join(target);
+    let wheel = pack(workspace, &python.interpreter, context.stage()?, &folder.join("wheel"))?;
+    let starter = machine.starter()?;
+    pytest::run(workspace, python, &format!("amd-wheel-{target}"), |pytest| {
+        pytest.args(["tests/wheel/test_documents.py", "-k", "emulated"]).envs(machine.environment());
+        pytest.env("AMDGPU_EP_WHEEL", wheel).env("AMDGPU_EP_TEST_STARTER", starter);
+    })
 }
 
 /// Installs a wheel with these backends into empty environments and uses it as described in its README.

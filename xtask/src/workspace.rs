@@ -43,3 +43,8 @@ impl Workspace {
         path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
     }
 }
+
+/// The name of a crate's folder. Some packages have longer names.
+pub fn folder_name(folder: &Path) -> String {
+    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

@@ -28,9 +28,9 @@ const TABLES: [(&str, &str, &str); 4] = [
         "Options of the provider",
         "crates/options/src/table.md",
         "Given to `add_provider_for_devices`, to GenAI's `set_provider_option`, or as session-config entries \
-         `ep.amdgpuexecutionprovider.<option>`, `ep.amdgpu.<option>` or `ep.<registered name>.<option>`, which are equal. An \
-         unknown option is an error that names the nearest known one. *Set by* says whose value counts: `anyone`, or only a \
-         `trusted` origin, which a model folder is not ([security.md](security.md#options)).",
+         `ep.amdgpuexecutionprovider.<option>`, `ep.amdgpu.<option>` or `ep.<registered name>.<option>`, which mean the same. \
+         An unknown option is an error that suggests the nearest known one. *Set by* says who may set an option: `anyone`, or \
+         only a `trusted` origin; a model folder is not trusted ([security.md](security.md#options)).",
     ),
     (
         "The hip backend",
@@ -40,14 +40,14 @@ const TABLES: [(&str, &str, &str); 4] = [
     (
         "The migraphx backend",
         "crates/options/src/migraphx.md",
-        "Session-config entries; most can be given as options of the provider too. Environment variables win. \
+        "Session-config entries; most can be given as options of the provider too. Environment variables take precedence. \
          [migraphx.md](migraphx.md) has the details.",
     ),
     ("Environment variables", "crates/cli/src/doctor/environment.md", "`amdgpu-ep doctor` lists those that are set."),
 ];
 
-/// The crates whose tests write the tables, and the name prefix of these tests.
-const WRITERS: [&str; 3] = ["options", "reports", "cli"];
+/// The packages whose tests write the tables, and the name prefix of these tests.
+const WRITERS: [&str; 3] = ["amdgpu-ep-options", "reports", "cli"];
 const WRITER_TESTS: &str = "documented_";
 
 /// Writes the generated files.

@@ -60,7 +60,7 @@ fn defined(line: &str) -> Option<&str> {
         if KEYWORDS.contains(&word) {
             was_keyword = true;
         } else if MODIFIERS.contains(&word) {
-            // `pub(crate)`: what is in the parentheses is no modifier.
+            // `pub(crate)`: the word in parentheses is not a modifier.
             let after = after.strip_prefix('(').and_then(|inside| inside.split_once(')')).map_or(after, |(_, it)| it);
             rest = after.trim_start_matches([' ', '"']);
             continue;

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_counted_apart_and_data_not_at_all() {
+    fn tests_are_counted_separately_and_data_is_not_counted() {
         let folder = tempfile::tempdir().unwrap();
         for (file, text) in [("src/lib.rs", "1\n2\n"), ("hip/a.hip", "3\n"), ("tests/t.rs", "4\n"), ("src/x.md", "5\n")]
         {

@@ -5,6 +5,7 @@
 //! checks the sources with hiprtc, the compiler of real installations.
 
 mod clang;
+pub mod models;
 mod needs;
 pub mod nvrtc;
 pub mod page;
@@ -23,7 +24,7 @@ use crate::shard::Shard;
 use crate::test::Outcome;
 use crate::workspace::Workspace;
 use crate::{built, shell, workers};
-use clang::Clang;
+pub use clang::Clang;
 use needs::ResourceTable;
 use usage::Usage;
 
@@ -31,9 +32,7 @@ use usage::Usage;
 const TARGETS: [&str; 7] = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1151", "gfx1201"];
 
 /// The number of parts into which compiler checks split the catalogue: each commit checks the next part.
-pub const PARTS: usize = 3;
-/// Tells `crates/kernels/tests/compilers.rs` which part to compile.
-pub const PART_VARIABLE: &str = "AMDGPU_EP_TEST_KERNELS_PART";
+pub const PARTS: usize = 4;
 
 /// What to do with the list of resources.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -116,7 +115,7 @@ fn catalogue(workspace: &Workspace, folder: &str, targets: &[impl AsRef<OsStr>])
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
-    shell::run(Command::new(built::example(workspace, "kernels", "catalogue")?).arg(&folder).args(targets))?;
+    shell::run(Command::new(built::example(workspace, "kernel-catalogue", "catalogue")?).arg(&folder).args(targets))?;
     let list = fs::read_to_string(folder.join("list.tsv")).context("the catalogue printed no list")?;
     list.lines()
         .map(|line| {

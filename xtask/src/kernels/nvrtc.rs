@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 
 use crate::built;
 use crate::setup::{self, RuntimeSource};
+use crate::shard;
 use crate::shell;
 use crate::test::{Context, Outcome};
 
@@ -24,10 +25,10 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
         RuntimeSource::Folder(folder) => folder,
         _ => return Ok(Outcome::Skipped(format!("pip found no {PACKAGE} {VERSION} for this machine"))),
     };
-    let mut test = Command::new(built::test(context.workspace, "kernels", "compilers")?);
+    let mut test = Command::new(built::test(context.workspace, "kernel-catalogue", "compilers")?);
     test.env("AMDGPU_EP_CUDA_LIBRARY_PATH", library_folder(folder)?).env("AMDGPU_EP_TEST_KERNELS_NVIDIA", TARGET);
     let shard = context.due(super::PARTS, 2);
-    test.args(["--nocapture", "nvrtc"]).env(super::PART_VARIABLE, shard.variable());
+    test.args(["--nocapture", "nvrtc"]).env(shard::VARIABLE, shard.variable());
     shell::run(&mut test)?;
     Ok(Outcome::Passed(format!("{PACKAGE} {VERSION}, {TARGET}{}", shard.note())))
 }

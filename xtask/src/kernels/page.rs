@@ -12,6 +12,9 @@ use crate::workspace::Workspace;
 
 pub const FILE: &str = "docs/kernels.md";
 
+/// The table of targets, which a test of the crate `cli` writes.
+const TARGET_TABLE: &str = "crates/cli/src/doctor/targets.md";
+
 /// Writes the page from the list.
 ///
 /// # Errors
@@ -25,17 +28,27 @@ pub fn write(workspace: &Workspace) -> Result<()> {
 /// # Errors
 /// When the list cannot be read.
 pub fn text(workspace: &Workspace) -> Result<String> {
-    ResourceTable::read(workspace).map(|needs| render(&needs))
+    let table =
+        fs::read_to_string(workspace.path(TARGET_TABLE)).with_context(|| format!("cannot read {TARGET_TABLE}"))?;
+    let page = render(&ResourceTable::read(workspace)?);
+    Ok(format!("{page}\n## Targets\n\n{TARGETS_TEXT}\n\n{table}"))
 }
+
+const TARGETS_TEXT: &str = "\
+    These are the AMD targets that ROCm 7 lists (`crates/kernels/src/target.rs`). *shipped*: a release contains compiled \
+    kernels for the target,\nand a session compiles only what they lack. *compiled*: a session compiles its kernels when it \
+    is created, and keeps them in the cache.\n*refused*: there are no kernels. Targets before gfx9 are refused; a newer \
+    target that is not listed is compiled with the features that its\nwhole family has. `amdgpu-ep doctor` shows this for \
+    each device. It says which code exists, not that a chip has run it ([status.md](status.md)).";
 
 fn render(needs: &ResourceTable) -> String {
     let steps: BTreeSet<&str> = needs.of.keys().map(|key| key.step.as_str()).collect();
     let most_lds = needs.of.values().map(|need| need.lds_bytes).max().unwrap_or_default();
     let mut page = format!(
-        "# Kernels and what they need\n\n\
+        "# Resource usage of kernels\n\n\
          How much of a compute unit each kernel uses decides how many waves run at a time, and so how well a GPU hides the \
          latency of its\nmemory. Every kernel of the catalogue ({} steps that launch all {} kernels, in the types that models \
-         use most) is compiled\nfor {} targets with {}. This is checked for each of them:\n\n\
+         use most) is compiled\nfor {} targets with {}. Each of them is checked:\n\n\
          - No kernel spills registers, uses scratch memory or has a stack.\n\
          - No kernel needs more LDS than 48 KiB for a block; the most is {most_lds} bytes.\n\
          - Each stays within the register budget of its kind (`xtask/src/kernels/usage.rs`).\n\
@@ -68,7 +81,7 @@ fn render(needs: &ResourceTable) -> String {
             );
         }
     }
-    page += "\n## By kernel\n\nThe largest need over all steps, types and targets.\n\n\
+    page += "\n## By kernel\n\nThe largest usage over all steps, types and targets.\n\n\
              | kernel | steps | registers | LDS bytes of a block | fewest waves on a SIMD |\n|---|---|---|---|---|\n";
     for (kernel, (steps, need)) in kernels(needs) {
         let Resources { registers, lds_bytes, waves } = need;

@@ -1,110 +1,101 @@
-//! Sets of precompiled kernels, in the format of the kernel cache.
+//! Sets of precompiled kernels, one file per target, compiled by AMD's own hiprtc.
 //!
-//! A session that finds a set beside the library (`lib/kernels`, or `AMDGPU_EP_KERNEL_PATH`) compiles only missing
-//! kernels. A set contains the catalogue. Sources of a model's own kernels, which the simulator writes to its folder, can
-//! be added.
+//! A session that finds a set beside the library (`lib/kernels`, or `AMDGPU_EP_KERNEL_PATH`) compiles only the kernels
+//! that the set lacks. A set contains the catalogue, and the kernels of models if their sources are given. Code is
+//! cached by its source, so a set is cheap to make again.
 
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
-use super::clang::Clang;
-use crate::test::Outcome;
+use crate::output::{self, Output};
+use crate::shard::{self, Shard};
+use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
-use crate::{built, shell, workers};
+use crate::{built, rocm, shell, workers};
 
-/// Chips of one target differ in the number of compute units, which affects the choice of kernels: small, medium,
-/// large.
-const COMPUTE_UNITS: [u32; 3] = [16, 64, 304];
+/// The number of parts into which CI splits the targets: each commit makes the sets of the next one.
+const PARTS: usize = 6;
 
-/// A source to compile for a target.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Job {
-    kernel: String,
-    text: PathBuf,
-    target: String,
-}
-
-/// Compiles the catalogue, and the sources in the folder `texts` if given, for targets into the set `out`.
+/// The targets for which a release contains sets.
 ///
 /// # Errors
-/// A source does not compile, or the set cannot be written. A missing compiler is a skip.
+/// When the program that lists them cannot be built.
+pub fn shipped(workspace: &Workspace) -> Result<Vec<String>> {
+    let list = shell::capture_stdout(&mut Command::new(compiler(workspace)?))?;
+    Ok(list.lines().map(str::to_owned).collect())
+}
+
+/// Compiles the catalogue, and the sources in the folder `texts` if given, for targets into sets in the folder `out`.
+///
+/// # Errors
+/// A source does not compile, or a set cannot be written. A missing compiler is a skip.
 pub fn run(workspace: &Workspace, targets: &[String], texts: Option<&Path>, out: &Path) -> Result<Outcome> {
-    let clang = match Clang::find(workspace) {
-        Ok(clang) => clang,
-        Err(reason) => return Ok(Outcome::Skipped(reason)),
-    };
-    let mut jobs = jobs(workspace, targets)?;
-    if let Some(folder) = texts {
-        jobs.extend(own_texts(folder, targets)?);
+    run_part(workspace, targets, texts, out, Shard::WHOLE)
+}
+
+/// Compiles only the sources in the folder `texts` for a target into a set in the folder `out`.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_texts(workspace: &Workspace, target: &str, texts: &Path, out: &Path) -> Result<Outcome> {
+    run_part(workspace, &[target.to_owned()], Some(texts), out, Shard::NOTHING)
+}
+
+fn run_part(
+    workspace: &Workspace,
+    targets: &[String],
+    texts: Option<&Path>,
+    out: &Path,
+    shard: Shard,
+) -> Result<Outcome> {
+    let program = compiler(workspace)?;
+    if let Err(reason) = rocm::with_newest(workspace, &program) {
+        return Ok(Outcome::Skipped(reason));
     }
-    let work = workspace.target().join("kernel-set-code");
-    fs::create_dir_all(&work)?;
-    let jobs: Vec<(Job, PathBuf)> =
-        jobs.into_iter().enumerate().map(|(number, job)| (job, work.join(format!("{number}.co")))).collect();
-    let made = workers::on_all_processors(&jobs, |(job, code)| clang.code(&job.text, &job.target, code))?;
-    let (mut list, mut faults) = (String::new(), Vec::new());
-    for ((job, code), made) in jobs.iter().zip(made) {
-        let (text, code) = (job.text.display(), code.display());
-        match made {
-            Ok(()) => writeln!(list, "{}\t{text}\t{}\t{code}", job.kernel, job.target)?,
-            Err(error) => faults.push(format!("{text} for {}: {error:#}", job.target)),
-        }
-    }
-    if !faults.is_empty() {
-        bail!("{} kernel sources do not compile\n  {}", faults.len(), faults.join("\n  "));
-    }
-    let file = work.join("list.tsv");
-    fs::write(&file, list)?;
-    shell::run(Command::new(built::example(workspace, "kernels", "ship")?).args([&*file, out]))?;
-    fs::remove_dir_all(&work)?;
+    fs::create_dir_all(out)?;
+    let cache = workspace.target().join("kernel-code");
+    let to = Output::here();
+    // Within a process, hiprtc compiles one source at a time.
+    let made = workers::on_all_processors(targets, |target| {
+        let (made, said) = output::captured(|| {
+            let mut compile = rocm::with_newest(workspace, &program).map_err(anyhow::Error::msg)?;
+            compile.args([out, &cache]).arg(target).args(texts).env(shard::VARIABLE, shard.variable());
+            shell::run(&mut compile)
+        });
+        to.say(said.trim_end());
+        made
+    })?;
+    made.into_iter().collect::<Result<()>>()?;
     let bytes: u64 =
         fs::read_dir(out)?.flatten().filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum();
-    let (count, shown) = (jobs.len(), out.display());
-    Ok(Outcome::Passed(format!("{count} kernels, {} KiB in {shown}, compiled by {}", bytes / 1024, clang.version())))
+    Ok(Outcome::Passed(format!("{} sets, {} KiB in {}", targets.len(), bytes / 1024, workspace.relative(out))))
 }
 
-/// Makes a set, and looks up every kernel in it as a session without a compiler does.
+/// Makes the sets that are due from the part of the catalogue that is due, and looks up every kernel in them as a
+/// session without a compiler does.
 ///
 /// # Errors
-/// The set cannot be made, or lacks a kernel.
-pub fn check(workspace: &Workspace, targets: &[&str]) -> Result<Outcome> {
+/// A set cannot be made, or lacks a kernel.
+pub fn check(context: &Context<'_>) -> Result<Outcome> {
+    let (workspace, shard) = (context.workspace, context.due(super::PARTS, 2));
     let out = workspace.target().join("kernel-set");
     if out.exists() {
         fs::remove_dir_all(&out)?;
     }
-    let named: Vec<String> = targets.iter().map(|&target| target.to_owned()).collect();
-    let outcome = run(workspace, &named, None, &out)?;
+    let targets = context.due(PARTS, 0).of(shipped(workspace)?);
+    let outcome = run_part(workspace, &targets, None, &out, shard)?;
     if matches!(outcome, Outcome::Passed(_)) {
-        let mut test = Command::new(built::test(workspace, "kernels", "compilers")?);
+        let mut test = Command::new(built::test(workspace, "kernel-catalogue", "compilers")?);
         test.env("AMDGPU_EP_TEST_KERNEL_SET", format!("{}={}", out.display(), targets.join(",")));
-        shell::run(test.args(["--nocapture", "a_set_made_beforehand"]))?;
+        test.env(shard::VARIABLE, shard.variable());
+        shell::run(test.args(["--nocapture", "a_precompiled_set"]))?;
     }
-    Ok(outcome)
+    Ok(outcome.with(&format!(": {}{}", targets.join(", "), shard.note())))
 }
 
-fn jobs(workspace: &Workspace, targets: &[String]) -> Result<BTreeSet<Job>> {
-    let sized: Vec<String> =
-        targets.iter().flat_map(|target| COMPUTE_UNITS.map(|units| format!("{target}@{units}"))).collect();
-    let launches = super::catalogue(workspace, "kernel-set-texts", &sized)?;
-    Ok(launches.into_iter().map(|one| Job { kernel: one.kernel, text: one.file, target: one.target }).collect())
-}
-
-/// The sources in a folder, named `KERNEL-DIGEST.hip`, as the simulator writes them.
-fn own_texts(folder: &Path, targets: &[String]) -> Result<Vec<Job>> {
-    let mut jobs = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
-        let text = entry?.path();
-        let name = text.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let Some((kernel, _)) = name.rsplit_once('-').filter(|_| text.extension().is_some_and(|e| e == "hip")) else {
-            continue;
-        };
-        let job = |target: &String| Job { kernel: kernel.to_owned(), text: text.clone(), target: target.clone() };
-        jobs.extend(targets.iter().map(job));
-    }
-    Ok(jobs)
+fn compiler(workspace: &Workspace) -> Result<PathBuf> {
+    built::example(workspace, "kernel-catalogue", "compile_set")
 }

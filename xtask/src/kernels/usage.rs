@@ -15,7 +15,7 @@ const REGISTERS_OF_NORMED_ROWS: u32 = 136;
 const REGISTERS_OF_ROWS: u32 = 112;
 /// Sums of several heads, and their keys and values in flight: few waves with many bytes each.
 const REGISTERS_OF_CACHED_ROWS: u32 = 224;
-/// Kernels that keep tiles of a product in registers: two blocks of 256 threads still share a compute unit.
+/// Kernels that keep tiles of a product or a state in registers: two blocks of 256 threads still share a compute unit.
 const REGISTERS_OF_TILES: u32 = 256;
 
 /// The resources of one kernel on one target.
@@ -68,11 +68,11 @@ impl Usage {
     /// Where the kernel exceeds its budget or differs from what the launcher assumes.
     pub fn faults(&self, kernel: &str, args_bytes: u32, threads: u32, dynamic_lds: u32) -> Vec<String> {
         let registers = match kernel {
-            "gemm" | "attention" | "cached_tiles" | "cached_few" => REGISTERS_OF_TILES,
+            "gemm" | "attention" | "cached_tiles" | "cached_few" | "linear_attention" => REGISTERS_OF_TILES,
             "cached_rows" => REGISTERS_OF_CACHED_ROWS,
             "softmax" | "softmax_ragged" | "normalise" | "pool_window" | "recurrent_step" => REGISTERS_OF_ROWS,
             "quant_mma" => REGISTERS_OF_NORMED_ROWS,
-            "gemv" | "quant_gemv" | "attend_rows" => REGISTERS_OF_FEW_ROWS,
+            "gemv" | "quant_gemv" | "attend_rows" | "experts" => REGISTERS_OF_FEW_ROWS,
             _ => REGISTERS,
         };
         let mut faults = Vec::new();
