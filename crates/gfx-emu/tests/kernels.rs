@@ -179,6 +179,37 @@ fn float_division_and_square_roots_are_correctly_rounded() {
 }
 
 #[test]
+fn division_by_the_largest_numbers_gives_subnormal_quotients() {
+    let text = "KERNEL divide(const float* x, const double* y, float* q, double* r) {
+        int i = bid() * 64 + tid();
+        q[i] = x[2 * i] / x[2 * i + 1];
+        r[i] = y[2 * i] / y[2 * i + 1];
+    }";
+    on_each(text, |chip, memory, code, label| {
+        let numerators = [2.0, -1.0, 0.75, 1.0e3, 1.0e-3, 3.0, -2.5e-7, 6.0e7];
+        let pairs = (0..64).map(|i| (numerators[i % 8], 0.5 + (i / 8) as f64 * 0.2));
+        let x: Vec<f32> = pairs.clone().flat_map(|(n, d)| [n as f32, d as f32 * 2f32.powi(127)]).collect();
+        let y: Vec<f64> = pairs.flat_map(|(n, d)| [n, d * 2f64.powi(1023)]).collect();
+        let px = memory.allocate_with(&bytes_of(&x, f32::to_le_bytes));
+        let py = memory.allocate_with(&bytes_of(&y, f64::to_le_bytes));
+        let (q, r) = (memory.allocate(256), memory.allocate(512));
+        let args = Args::default().ptr(px).ptr(py).ptr(q).ptr(r).place(memory);
+        launch(chip, memory, code.kernel("divide"), args, 1, 64);
+        let q = f32s(&memory.read(q, 256).unwrap());
+        let r = memory.read(r, 512).unwrap();
+        // The last step rounds to a normal number and scales it down, which rounds once more.
+        for i in 0..64 {
+            let (have, want) = (q[i], x[2 * i] / x[2 * i + 1]);
+            let is_near = have.signum() == want.signum() && have.to_bits().abs_diff(want.to_bits()) <= 1;
+            assert!(is_near, "{label}: {have:e} instead of {want:e}");
+            let (have, want) = (f64::from_le_bytes(r[8 * i..][..8].try_into().unwrap()), y[2 * i] / y[2 * i + 1]);
+            let is_near = have.signum() == want.signum() && have.to_bits().abs_diff(want.to_bits()) <= 1;
+            assert!(is_near, "{label}: {have:e} instead of {want:e}");
+        }
+    });
+}
+
+#[test]
 fn waves_that_spin_on_a_lock_make_progress() {
     let text = "KERNEL locked(u32* lock, u32* count) {
         if (__builtin_amdgcn_workitem_id_x() % 64 == 0) {

@@ -1,6 +1,6 @@
-//! The C interface of LLVM's disassembler (llvm-c/Disassembler.h, llvm-c/Target.h).
+//! The C interface of LLVM's disassembler (llvm-c/Core.h, llvm-c/Disassembler.h, llvm-c/Target.h).
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
 use dylib::Library;
@@ -15,6 +15,7 @@ type Create = unsafe extern "C" fn(
     op_info: *const c_void,
     look_up: *const c_void,
 ) -> *mut c_void;
+type Version = unsafe extern "C" fn(major: *mut c_uint, minor: *mut c_uint, patch: *mut c_uint);
 type Dispose = unsafe extern "C" fn(context: *mut c_void);
 type Instruction = unsafe extern "C" fn(
     context: *mut c_void,
@@ -30,6 +31,8 @@ pub struct Llvm {
     create: Create,
     dispose: Dispose,
     instruction: Instruction,
+    /// Absent before LLVM 16.
+    version: Option<Version>,
 }
 
 impl Llvm {
@@ -58,14 +61,27 @@ impl Llvm {
         if !missing.is_empty() {
             return Err(missing);
         }
+        // SAFETY: the type is that of llvm-c/Core.h.
+        let version = unsafe { library.symbol::<Version>("LLVMGetVersion") };
         for initialise in initialisers.into_iter().flatten() {
             // SAFETY: registers a target in the library's own table; the caller runs this once in a process.
             unsafe { initialise() };
         }
-        Ok(Llvm { create, dispose, instruction })
+        Ok(Llvm { create, dispose, instruction, version })
     }
 
-    /// A disassembler for a processor, if the library knows it.
+    /// Whether the library has this major version or a newer one.
+    pub fn is_at_least(&self, wanted: u32) -> bool {
+        let mut major = 0;
+        if let Some(version) = self.version {
+            // SAFETY: `major` is a valid out-pointer for the length of the call; the others are optional.
+            unsafe { version(&mut major, ptr::null_mut(), ptr::null_mut()) };
+        }
+        major >= wanted
+    }
+
+    /// A disassembler for a processor. An unknown processor ends the process at the first instruction, so the caller asks
+    /// [`Self::is_at_least`] first.
     pub fn context(&self, cpu: &CStr, features: &CStr) -> Option<Context> {
         let triple = c"amdgcn-amd-amdhsa";
         // SAFETY: the three names end with a zero byte; the other arguments are optional.

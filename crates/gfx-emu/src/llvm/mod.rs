@@ -33,6 +33,9 @@ impl Disassembler {
             (true, _) => "+wavefrontsize32",
             (false, _) => "",
         };
+        if target.name() == "gfx950" && !llvm.is_at_least(20) {
+            return Err(tried("the library is older than LLVM 20, the first that knows gfx950"));
+        }
         let words = [target.name(), features].map(CString::new);
         let [Ok(cpu), Ok(features)] = words else { return Err(tried("the target's name has a zero byte")) };
         let context = llvm.context(&cpu, &features).ok_or_else(|| tried("it does not know the target"))?;
@@ -51,8 +54,8 @@ fn find() -> Result<ffi::Llvm, String> {
         candidates.file(&PathBuf::from(file));
     } else {
         candidates.loaded();
-        candidates.plain();
         in_library_path().iter().for_each(|file| candidates.file(file));
+        candidates.plain();
     }
     match load(candidates.list(), "LLVMDisasmInstruction", ffi::Llvm::of) {
         Ok(loaded) => Ok(loaded.table),
@@ -61,7 +64,7 @@ fn find() -> Result<ffi::Llvm, String> {
 }
 
 /// Any libLLVM in the folders of `LD_LIBRARY_PATH`, whatever its version is. Cargo puts Rust's own there for tests, and
-/// that one knows AMD GPUs.
+/// that one knows AMD GPUs. It is usually newer than the system's.
 fn in_library_path() -> Vec<PathBuf> {
     let folders = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let entries = std::env::split_paths(&folders).filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();

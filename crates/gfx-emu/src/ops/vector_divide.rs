@@ -21,6 +21,9 @@ struct Limits<T> {
 }
 
 /// Scales one of denominator and numerator so that no step of the division leaves the normal numbers.
+///
+/// AMD's documents scale a denominator up whose reciprocal and quotient are both tiny. It is so large that it would
+/// overflow, and the quotient would be NaN, so it is scaled down here: only then is the compilers' division right.
 fn scale_f32(value: f32, denominator: f32, numerator: f32) -> (f32, bool) {
     const LIMITS: Limits<f32> = Limits {
         reciprocal_is_tiny: |d| (1.0 / f64::from(d)).abs() < f64::from(f32::MIN_POSITIVE),
@@ -35,7 +38,7 @@ fn scale_f32(value: f32, denominator: f32, numerator: f32) -> (f32, bool) {
     } else if d.is_subnormal() {
         (ldexp_f32(value, 64), false)
     } else if (LIMITS.reciprocal_is_tiny)(d) && (LIMITS.quotient_is_tiny)(d, n) {
-        (if same(value, d) { ldexp_f32(value, 64) } else { value }, true)
+        (if same(value, d) { ldexp_f32(value, -64) } else { value }, true)
     } else if (LIMITS.reciprocal_is_tiny)(d) {
         (ldexp_f32(value, -64), false)
     } else if (LIMITS.quotient_is_tiny)(d, n) {
@@ -61,7 +64,7 @@ fn scale_f64(value: f64, denominator: f64, numerator: f64) -> (f64, bool) {
     } else if d.is_subnormal() {
         (ldexp_f64(value, 128), false)
     } else if (LIMITS.reciprocal_is_tiny)(d) && (LIMITS.quotient_is_tiny)(d, n) {
-        (if same(value, d) { ldexp_f64(value, 128) } else { value }, true)
+        (if same(value, d) { ldexp_f64(value, -128) } else { value }, true)
     } else if (LIMITS.reciprocal_is_tiny)(d) {
         (ldexp_f64(value, -128), false)
     } else if (LIMITS.quotient_is_tiny)(d, n) {
@@ -74,7 +77,7 @@ fn scale_f64(value: f64, denominator: f64, numerator: f64) -> (f64, bool) {
 }
 
 macro_rules! fixup {
-    ($name:ident, $float:ty, $exponent:expr, $all_ones:expr, $lowest:expr) => {
+    ($name:ident, $float:ty, $exponent:expr, $lowest:expr) => {
         /// The quotient's special cases, from quotient, denominator and numerator.
         fn $name(quotient: $float, denominator: $float, numerator: $float) -> $float {
             let negative = denominator.is_sign_negative() != numerator.is_sign_negative();
@@ -93,7 +96,7 @@ macro_rules! fixup {
                 signed(0.0)
             } else if $exponent(numerator) - $exponent(denominator) < $lowest {
                 signed(0.0)
-            } else if $exponent(denominator) == $all_ones || quotient.is_nan() {
+            } else if quotient.is_nan() {
                 // The steps before overflowed.
                 signed(<$float>::INFINITY)
             } else {
@@ -103,8 +106,8 @@ macro_rules! fixup {
     };
 }
 
-fixup!(fixup_f32, f32, exponent_f32, 255, -150);
-fixup!(fixup_f64, f64, exponent_f64, 2047, -1075);
+fixup!(fixup_f32, f32, exponent_f32, -150);
+fixup!(fixup_f64, f64, exponent_f64, -1075);
 
 /// The same for 16-bit floats, which are given exactly in 32 bits.
 pub fn fixup_f16(quotient: f32, denominator: f32, numerator: f32) -> f32 {

@@ -101,7 +101,7 @@ const DOUBLE: Format = Format {
     smallest: f64::MIN_POSITIVE,
 };
 
-/// The documents' list of cases, for the denominator (0) or the numerator (1).
+/// The documents' list of cases with one correction, for the denominator (0) or the numerator (1).
 fn scale(names: &'static str, operands: [&str; 2], which: usize, format: &'static Format) -> Case {
     let want = Box::new(move |[d, n, _]: [u64; 3], _| {
         let scaled = |by: i32| (format.write)((format.read)([d, n][which]) * 2f64.powi(by));
@@ -115,9 +115,10 @@ fn scale(names: &'static str, operands: [&str; 2], which: usize, format: &'stati
         } else if e_d == 0 {
             (scaled(format.by), false)
         } else if tiny(1.0 / d) {
-            // Both the reciprocal and the quotient, or the reciprocal alone.
+            // Both the reciprocal and the quotient, or the reciprocal alone. In the first case the documents scale the
+            // denominator up, where it overflows; the division is right only if it is scaled down.
             match (tiny(n / d), which) {
-                (true, 0) => (scaled(format.by), true),
+                (true, 0) => (scaled(-format.by), true),
                 (true, _) => (plain, true),
                 (false, _) => (scaled(-format.by), false),
             }
