@@ -1,5 +1,7 @@
 """Fixtures for tests of `amdgpu-ep serve`: servers on the host device, and real clients."""
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("serving")
 
-from serving import Server
+from serving import ROOT, Server
+
+TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant{{ '\n' }}"
+# The names alone, because the model's sequences are short.
+HERMES = "{% for tool in tools or [] %}{{ tool.function.name }} <tool_call>{% endfor %}" + TURNS
+LLAMA = "{% if tools %}<|python_tag|>{% endif %}" + TURNS
+THINKING = TURNS + "<think>\n"
 
 
 def pytest_sessionstart():
@@ -29,12 +37,35 @@ def server():
 
 
 @pytest.fixture(scope="session")
+def templates(tmp_path_factory):
+    """A server with one model for each template: the demo model knows no tools."""
+    words = ["demo=demo/model"]
+    for name, template in [("hermes", HERMES), ("llama", LLAMA), ("thinking", THINKING)]:
+        folder = tmp_path_factory.mktemp("models") / name
+        shutil.copytree(ROOT / "demo/model", folder)
+        file = folder / "tokenizer_config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": template}))
+        words.append(str(folder))
+    with Server(*words) as server:
+        yield server
+
+
+def written(script, folder):
+    """Runs a script that writes models, in the environment that has the `onnx` package."""
+    subprocess.run([os.environ["AMDGPU_EP_TEST_ONNX_PYTHON"], Path(__file__).with_name(script), folder], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def tensors(tmp_path_factory):
     """A folder with plain ONNX models, and what ONNX Runtime's CPU provider answers."""
-    folder = tmp_path_factory.mktemp("tensors")
-    script = Path(__file__).with_name("tensors.py")
-    subprocess.run([os.environ["AMDGPU_EP_TEST_ONNX_PYTHON"], script, folder], check=True)
-    return folder
+    return written("tensors.py", tmp_path_factory.mktemp("tensors"))
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory):
+    """The folder of an encoder."""
+    return written("encoder.py", tmp_path_factory.mktemp("encoder"))
 
 
 @pytest.fixture

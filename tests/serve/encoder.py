@@ -16,6 +16,14 @@ def row(token):
     return [math.sin(1 + token * SIZE + index) for index in range(SIZE)]
 
 
+def expected(sentence):
+    """The vector of a sentence: the mean of its rows, scaled to length 1."""
+    rows = [row(WORDS.index(word)) for word in sentence.split()]
+    mean = [sum(column) / len(rows) for column in zip(*rows)]
+    length = math.sqrt(sum(value * value for value in mean))
+    return [value / length for value in mean]
+
+
 def write(folder):
     from onnx import TensorProto, helper, save
 

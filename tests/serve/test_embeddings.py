@@ -1,32 +1,16 @@
 """The embeddings endpoint, compared with the encoder's definition."""
-import math
-import os
-import subprocess
-from pathlib import Path
-
 import openai
 import pytest
-from encoder import WORDS, row
+from encoder import WORDS, expected
 from serving import STORY, Server
 
 SENTENCES = ["a cat sits here", "dog runs", "a", "a dog sits here here cat"]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("encoder")
-    script = Path(__file__).with_name("encoder.py")
-    subprocess.run([os.environ["AMDGPU_EP_TEST_ONNX_PYTHON"], script, folder], check=True)
-    with Server("demo=demo/model", f"encoder={folder}") as server:
+def server(encoder):
+    with Server("demo=demo/model", f"encoder={encoder}") as server:
         yield server
-
-
-def expected(sentence):
-    """The mean of the rows, scaled to length 1."""
-    rows = [row(WORDS.index(word)) for word in sentence.split()]
-    mean = [sum(column) / len(rows) for column in zip(*rows)]
-    length = math.sqrt(sum(value * value for value in mean))
-    return [value / length for value in mean]
 
 
 @pytest.mark.parametrize("encoding", ["float", "base64"])

@@ -1,16 +1,9 @@
 """Tools through the `openai` package. The demo model knows none, so its template is replaced and its answers are forced."""
 import json
-import shutil
 
 import openai
 import pytest
-from serving import ROOT, STORY
-
-TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant{{ '\n' }}"
-# The names alone, because the model's sequences are short.
-HERMES = "{% for tool in tools or [] %}{{ tool.function.name }} <tool_call>{% endfor %}" + TURNS
-LLAMA = "{% if tools %}<|python_tag|>{% endif %}" + TURNS
-THINKING = TURNS + "<think>\n"
+from serving import STORY
 
 WEATHER = {
     "type": "function",
@@ -27,22 +20,6 @@ WEATHER = {
 }
 CLOCK = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}}
 FORCED_WEATHER = {"type": "function", "function": {"name": "weather"}}
-
-
-@pytest.fixture(scope="module")
-def templates(tmp_path_factory):
-    """A server with one model for each template."""
-    from serving import Server
-
-    words = ["plain=demo/model"]
-    for name, template in [("hermes", HERMES), ("llama", LLAMA), ("thinking", THINKING)]:
-        folder = tmp_path_factory.mktemp("models") / name
-        shutil.copytree(ROOT / "demo/model", folder)
-        file = folder / "tokenizer_config.json"
-        file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": template}))
-        words.append(str(folder))
-    with Server(*words) as server:
-        yield server
 
 
 def ask(server, model, **fields):
@@ -115,7 +92,7 @@ def test_schemas_may_have_references(templates):
 
 def test_no_tool_is_called_if_none_is_allowed(templates):
     answer = ask(templates, "hermes", tools=[WEATHER], tool_choice="none").choices[0].message
-    assert answer.tool_calls is None and answer.content == ask(templates, "plain").choices[0].message.content
+    assert answer.tool_calls is None and answer.content == ask(templates, "demo").choices[0].message.content
 
 
 def test_results_of_tools_go_back_to_the_model(templates):
@@ -134,7 +111,7 @@ def test_reasoning_is_split_off(templates):
 
 def test_a_template_without_tools_says_so(templates):
     with pytest.raises(openai.UnprocessableEntityError) as caught:
-        ask(templates, "plain", tools=[WEATHER])
+        ask(templates, "demo", tools=[WEATHER])
     assert caught.value.param == "tools"
 
 

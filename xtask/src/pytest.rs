@@ -121,7 +121,7 @@ pub fn serve(context: &Context<'_>) -> Result<Outcome> {
         context.workspace,
         "serve-venv",
         "requirements-serve.txt",
-        "anthropic, openai, schemathesis, selenium",
+        "anthropic, langchain_openai, llm, openai, schemathesis, selenium",
     )?;
     let clients = Python { interpreter, runtimes: Vec::new() };
     run(context.workspace, &clients, "serve", |pytest| {

@@ -119,7 +119,9 @@ impl Failure {
                 Failure::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after(retry_after)
             }
             Rejected::TooLong { tokens, limit } => {
-                let message = format!("the prompt has {tokens} tokens, but at most {limit} fit with an answer");
+                // Clients that shorten conversations look for these first words.
+                let message =
+                    format!("the prompt is too long: it has {tokens} tokens, but at most {limit} fit with an answer");
                 Failure::new(StatusCode::BAD_REQUEST, "context_length_exceeded", message).about(prompt_field)
             }
             Rejected::Invalid(error) => error.into(),
