@@ -2,7 +2,7 @@
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
-from serving import ENDLESS, ROOT, STORY, wait_until
+from serving import ENDLESS, ROOT, STORY, command, wait_until
 
 
 def settings(tmp_path, text):
@@ -55,6 +55,46 @@ def test_a_model_in_use_is_not_unloaded(start, tmp_path):
             assert states(server) == {"a": "ready", "b": "unloaded"} and not other.done()
         assert other.result().usage.completion_tokens == 4, "it runs when the other client has gone away"
     assert states(server) == {"a": "unloaded", "b": "ready"}
+
+
+def sizes(server):
+    return {model.id: model.memory_bytes for model in server.client().models.list().data}
+
+
+def test_the_memory_of_models_is_known(start):
+    server = start("a=demo/model", "--on-demand")
+    file = (ROOT / "demo/model/model.onnx").stat().st_size
+    estimate = sizes(server)["a"]
+    ask(server, "a")
+    assert sizes(server)["a"] == file + server.metric("cache_bytes") <= estimate
+    assert f"amdgpu_ep_models_bytes {sizes(server)['a']}\n" in server.call("/metrics")[1]
+
+
+def test_models_stay_within_the_memory_budget(start, tmp_path):
+    one = sizes(start("a=demo/model", "--on-demand"))["a"]
+    models = [f"{name}=demo/model" for name in "abc"]
+    server = start(*models, "--on-demand", "--memory-budget", str(2 * one))
+    for model in ("a", "b", "a"):
+        ask(server, model)
+    assert states(server) == {"a": "ready", "b": "ready", "c": "unloaded"}
+    ask(server, "c")
+    assert states(server) == {"a": "ready", "b": "unloaded", "c": "ready"}, "b was used least recently"
+    assert f"amdgpu_ep_memory_budget_bytes {2 * one}\n" in server.call("/metrics")[1]
+
+
+def test_the_memory_of_a_model_can_be_set(start, tmp_path):
+    text = "".join(f'[[models]]\nname = "{name}"\nfolder = "{ROOT}/demo/model"\nload = "on_demand"\nmemory = "3G"\n' for name in "ab")
+    server = start("--config", settings(tmp_path, f'memory_budget = "5G"\n{text}'))
+    for model in ("a", "b"):
+        ask(server, model)
+    assert states(server) == {"a": "unloaded", "b": "ready"} and sizes(server) == {"a": 3 << 30, "b": 3 << 30}
+
+
+def test_a_model_that_never_fits_is_an_error_at_the_start(tmp_path):
+    done = command("serve", "a=demo/model", "--on-demand", "--memory-budget", "64K", "--check")
+    assert done.returncode == 2 and "memory_budget: the model a takes about" in done.stderr and "help:" in done.stderr, done.stderr
+    done = command("serve", "a=demo/model", "--memory-budget", "lots")
+    assert done.returncode == 2 and "suffix K, M, G or T" in done.stderr, done.stderr
 
 
 def test_an_idle_model_is_unloaded(start, tmp_path):

@@ -89,12 +89,25 @@ impl Metrics {
         counts.queued.write(&mut out, "amdgpu_ep_queue_seconds", "Time a request waited for a slot.");
         counts.total.write(&mut out, "amdgpu_ep_generation_seconds", "From submission to last token.");
         drop(counts);
+        memory(&mut out, models);
         engines(&mut out, models);
         out
     }
 
     fn counts(&self) -> std::sync::MutexGuard<'_, Counts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the models take, and may take.
+fn memory(out: &mut String, models: &Models) {
+    let mut gauge = |name: &str, help: &str, value: u64| {
+        let _ =
+            writeln!(out, "# HELP amdgpu_ep_{name} {help}\n# TYPE amdgpu_ep_{name} gauge\namdgpu_ep_{name} {value}");
+    };
+    gauge("models_bytes", "Memory of the models that are loaded: weights and caches.", models.bytes_in_use());
+    if let Some(budget) = models.memory_budget() {
+        gauge("memory_budget_bytes", "Memory that the models may take.", budget);
     }
 }
 

@@ -7,12 +7,13 @@ use std::time::Instant;
 use textgen::embed::Embedder;
 
 use crate::failure::Failure;
+use crate::footprint::Footprint;
 use crate::inference::TensorModel;
-use crate::pool::{Pool, Resident};
+use crate::pool::{Pool, PoolLimits, Resident};
 use crate::queue::Queued;
 use crate::served::{Loaded, Served, ServedModel};
 use crate::settings::Load;
-use crate::{Error, Settings};
+use crate::{Bytes, Error, ModelSettings, Settings};
 
 /// Loads a model folder or an ONNX file.
 pub type Loader =
@@ -31,15 +32,22 @@ struct Entry {
     name: String,
     folder: PathBuf,
     load: Load,
+    footprint: Footprint,
 }
 
 impl Models {
     pub fn new(settings: &Settings) -> Models {
-        let entry =
-            |model: &crate::ModelSettings| Entry { name: model.name(), folder: model.folder.clone(), load: model.load };
+        let entry = |model: &ModelSettings| Entry {
+            name: model.name(),
+            folder: model.folder.clone(),
+            load: model.load,
+            footprint: Footprint::of(model, settings),
+        };
         let entries: Vec<Entry> = settings.models.iter().map(entry).collect();
-        let on_demand = entries.iter().map(|entry| entry.load == Load::OnDemand);
-        let pool = Pool::new(on_demand, settings.max_loaded, settings.idle_time());
+        let places = entries.iter().map(|entry| (entry.load == Load::OnDemand, entry.footprint.bytes()));
+        let limits =
+            PoolLimits { places: settings.max_loaded, bytes: settings.memory_budget.map(|Bytes(bytes)| bytes) };
+        let pool = Pool::new(places, limits, settings.idle_time());
         Models { settings: settings.clone(), pool: Arc::new(pool), entries, loader: OnceLock::new() }
     }
 
@@ -49,7 +57,7 @@ impl Models {
         for (index, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.load == Load::Start) {
             let failed = |source| Error::Load { name: entry.name.clone(), source };
             let loaded = loader(&entry.folder).map_err(failed)?;
-            let served = Served::start(&entry.name, loaded, &self.settings).map_err(failed)?;
+            let served = Served::start(&entry.name, loaded, &self.settings, entry.footprint).map_err(failed)?;
             self.pool.put(index, served);
         }
         Ok(())
@@ -57,9 +65,9 @@ impl Models {
 
     /// Loads a model because a request needs it.
     fn load(&self, index: usize) -> Result<Served, Failure> {
-        let Entry { name, folder, .. } = &self.entries[index];
+        let Entry { name, folder, footprint, .. } = &self.entries[index];
         let loader = self.loader.get().ok_or_else(|| Failure::loading(name))?;
-        let served = loader(folder).and_then(|loaded| Served::start(name, loaded, &self.settings));
+        let served = loader(folder).and_then(|loaded| Served::start(name, loaded, &self.settings, *footprint));
         served.map_err(|error| Failure::internal(&format!("loading the model {name}"), &error))
     }
 
@@ -131,7 +139,7 @@ impl Models {
 
     /// Whether a model is being loaded on demand.
     pub fn is_loading(&self) -> bool {
-        self.names().iter().any(|(_, state, _)| *state == "loading")
+        self.states().iter().any(|model| model.state == "loading")
     }
 
     /// Takes out what no request has used for `idle_seconds`.
@@ -148,14 +156,38 @@ impl Models {
         (0..self.entries.len()).filter_map(|index| text(self.pool.loaded(index))).collect()
     }
 
-    /// The names of all models, their states, and what they do if they are loaded.
-    pub fn names(&self) -> Vec<(&str, &'static str, Option<Served>)> {
+    /// All models.
+    pub fn states(&self) -> Vec<ModelState<'_>> {
         let entries = self.entries.iter().enumerate();
-        let described = entries.map(|(index, entry)| match self.pool.loaded(index) {
-            Some(served) => (entry.name.as_str(), "ready", Some(served)),
-            None if entry.load == Load::Start || self.pool.is_loading(index) => (entry.name.as_str(), "loading", None),
-            None => (entry.name.as_str(), "unloaded", None),
+        let described = entries.map(|(index, entry)| {
+            let (served, is_loading) = (self.pool.loaded(index), self.pool.is_loading(index));
+            let state = match &served {
+                Some(_) => "ready",
+                None if entry.load == Load::Start || is_loading => "loading",
+                None => "unloaded",
+            };
+            ModelState { name: &entry.name, state, bytes: self.pool.bytes(index), served }
         });
         described.collect()
     }
+
+    /// The bytes of all models that are loaded or being loaded.
+    pub fn bytes_in_use(&self) -> u64 {
+        self.pool.bytes_in_use()
+    }
+
+    /// The bytes that all models may take.
+    pub fn memory_budget(&self) -> Option<u64> {
+        self.settings.memory_budget.map(|Bytes(bytes)| bytes)
+    }
+}
+
+/// What is known about a model.
+pub struct ModelState<'a> {
+    pub name: &'a str,
+    pub state: &'static str,
+    /// An estimate until it was loaded once.
+    pub bytes: u64,
+    /// The model, if it is loaded.
+    pub served: Option<Served>,
 }

@@ -17,21 +17,38 @@ pub trait Resident: Clone + Send + Sync + 'static {
 
     /// Whether it has failed, so that it must be loaded again.
     fn has_stopped(&self) -> bool;
+
+    /// The memory that it takes, in bytes; `None` if the estimate from before the load is the best that is known.
+    fn bytes(&self) -> Option<u64>;
+}
+
+/// What may be loaded at once. Without a limit, everything may.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PoolLimits {
+    /// Places on demand.
+    pub places: Option<usize>,
+    /// Bytes of all places.
+    pub bytes: Option<u64>,
 }
 
 /// A fixed number of places. Those on demand are filled by requests, and emptied when no request uses them.
 pub struct Pool<T> {
-    on_demand: Vec<bool>,
-    /// Places on demand that may be filled at once.
-    most: usize,
+    limits: PoolLimits,
     idle: Duration,
     places: Mutex<Vec<Place<T>>>,
+}
+
+struct Place<T> {
+    is_on_demand: bool,
+    /// An estimate until the content was loaded once.
+    bytes: u64,
+    state: State<T>,
 }
 
 /// The end of a load, once there is one.
 type End<T> = Option<Result<T, Failure>>;
 
-enum Place<T> {
+enum State<T> {
     Empty,
     Loading(watch::Receiver<End<T>>),
     Loaded { content: T, used: Instant },
@@ -41,17 +58,17 @@ enum Place<T> {
 enum Found<T> {
     Loaded(T),
     Loading(watch::Receiver<End<T>>),
-    /// It can be loaded after this, which made room, is dropped.
-    Room(watch::Sender<End<T>>, Option<T>),
-    /// Everything that is loaded on demand is in use.
+    /// It can be loaded after these, which made room, are dropped.
+    Room(watch::Sender<End<T>>, Vec<T>),
+    /// There would be room only without what is in use.
     Full,
 }
 
 impl<T: Resident> Pool<T> {
-    pub fn new(on_demand: impl Iterator<Item = bool>, most: Option<usize>, idle: Duration) -> Pool<T> {
-        let on_demand: Vec<bool> = on_demand.collect();
-        let places = on_demand.iter().map(|_| Place::Empty).collect();
-        Pool { most: most.unwrap_or(on_demand.len()), on_demand, idle, places: Mutex::new(places) }
+    /// A pool with a place for each pair: whether it is filled on demand, and the bytes that its content will take.
+    pub fn new(places: impl Iterator<Item = (bool, u64)>, limits: PoolLimits, idle: Duration) -> Pool<T> {
+        let place = |(is_on_demand, bytes)| Place { is_on_demand, bytes, state: State::Empty };
+        Pool { limits, idle, places: Mutex::new(places.map(place).collect()) }
     }
 
     fn places(&self) -> MutexGuard<'_, Vec<Place<T>>> {
@@ -60,23 +77,33 @@ impl<T: Resident> Pool<T> {
 
     /// Fills a place.
     pub fn put(&self, index: usize, content: T) {
-        self.places()[index] = Place::Loaded { content, used: Instant::now() };
+        self.places()[index].fill(content);
     }
 
     /// What is loaded in a place.
     pub fn loaded(&self, index: usize) -> Option<T> {
-        match &self.places()[index] {
-            Place::Loaded { content, .. } => Some(content.clone()),
+        match &self.places()[index].state {
+            State::Loaded { content, .. } => Some(content.clone()),
             _ => None,
         }
     }
 
     pub fn is_loading(&self, index: usize) -> bool {
-        matches!(self.places()[index], Place::Loading(_))
+        matches!(self.places()[index].state, State::Loading(_))
     }
 
-    /// What is in a place on demand. The first request loads it, and others wait for that. If too much is loaded, the
-    /// request waits until something else is not in use, and the one that was used least recently is unloaded.
+    /// The bytes that the content of a place takes, or will take.
+    pub fn bytes(&self, index: usize) -> u64 {
+        self.places()[index].bytes
+    }
+
+    /// The bytes of everything that is loaded or being loaded.
+    pub fn bytes_in_use(&self) -> u64 {
+        self.places().iter().filter(|place| !place.is_empty()).map(|place| place.bytes).sum()
+    }
+
+    /// What is in a place on demand. The first request loads it, and others wait for that. If too much is loaded, what
+    /// was used least recently is unloaded. If that is in use, the request waits.
     ///
     /// # Errors
     /// When the load fails. The next request tries again.
@@ -113,7 +140,7 @@ impl<T: Resident> Pool<T> {
         self: Arc<Self>,
         index: usize,
         sender: watch::Sender<End<T>>,
-        unloaded: Option<T>,
+        unloaded: Vec<T>,
         load: impl Fn() -> Result<T, Failure> + Send + 'static,
     ) {
         let work = move || {
@@ -124,63 +151,96 @@ impl<T: Resident> Pool<T> {
             Ok(end) => end,
             Err(error) => Err(Failure::internal("loading a model", &error)),
         };
-        let place = match &end {
-            Ok(content) => Place::Loaded { content: content.clone(), used: Instant::now() },
-            Err(_) => Place::Empty,
-        };
-        self.places()[index] = place;
+        {
+            let place = &mut self.places()[index];
+            match &end {
+                Ok(content) => place.fill(content.clone()),
+                Err(_) => place.state = State::Empty,
+            }
+        }
         // Those who wait hold the content until they use it. If no request waits, it stays in its place.
         let _ = sender.send(Some(end));
     }
 
     fn find(&self, index: usize, now: Instant) -> Found<T> {
         let mut places = self.places();
-        match &mut places[index] {
-            Place::Loaded { content, .. } if content.has_stopped() => {}
-            Place::Loaded { content, used } => {
+        match &mut places[index].state {
+            State::Loaded { content, .. } if content.has_stopped() => {}
+            State::Loaded { content, used } => {
                 *used = now;
                 return Found::Loaded(content.clone());
             }
-            Place::Loading(end) => return Found::Loading(end.clone()),
-            Place::Empty => {}
+            State::Loading(end) => return Found::Loading(end.clone()),
+            State::Empty => {}
         }
-        // The place itself does not count: it is empty, or its content is replaced.
-        let others = (0..places.len()).filter(|&other| other != index && self.on_demand[other]);
-        let filled: Vec<usize> = others.filter(|&other| !matches!(places[other], Place::Empty)).collect();
-        let mut unloaded = None;
-        if filled.len() >= self.most {
-            let least = filled.into_iter().filter_map(|other| match &places[other] {
-                Place::Loaded { content, used } if !content.is_in_use() => Some((*used, other)),
-                _ => None,
-            });
-            let Some((_, least)) = least.min() else { return Found::Full };
-            unloaded = content(&mut places[least]);
-        }
+        let Some(unloaded) = self.superfluous(index, &places) else { return Found::Full };
+        let unloaded = unloaded.into_iter().filter_map(|other| places[other].take()).collect();
         let sender = watch::Sender::new(None);
-        places[index] = Place::Loading(sender.subscribe());
+        places[index].state = State::Loading(sender.subscribe());
         Found::Room(sender, unloaded)
+    }
+
+    /// What must be unloaded so that a place can be filled: as little as possible, the least recently used first.
+    /// `None` if that is not enough, because the rest is in use.
+    fn superfluous(&self, index: usize, places: &[Place<T>]) -> Option<Vec<usize>> {
+        // The place itself does not count: it is empty, or its content is replaced.
+        let others = (0..places.len()).filter(|&other| other != index && !places[other].is_empty());
+        let (mut filled, mut bytes, mut unused) = (0, places[index].bytes, Vec::new());
+        for other in others {
+            let place = &places[other];
+            filled += usize::from(place.is_on_demand);
+            bytes = bytes.saturating_add(place.bytes);
+            match &place.state {
+                State::Loaded { content, used } if place.is_on_demand && !content.is_in_use() => {
+                    unused.push((*used, other));
+                }
+                _ => {}
+            }
+        }
+        unused.sort();
+        let mut unused = unused.into_iter();
+        let mut superfluous = Vec::new();
+        let PoolLimits { places: most, bytes: budget } = self.limits;
+        while most.is_some_and(|most| filled >= most) || budget.is_some_and(|budget| bytes > budget) {
+            let (_, least) = unused.next()?;
+            filled -= 1;
+            bytes = bytes.saturating_sub(places[least].bytes);
+            superfluous.push(least);
+        }
+        Some(superfluous)
     }
 
     /// Takes out what is on demand and was not used for a while.
     pub fn idle(&self, now: Instant) -> Vec<T> {
         let mut unloaded = Vec::new();
-        for (place, _) in self.places().iter_mut().zip(&self.on_demand).filter(|(_, on_demand)| **on_demand) {
-            let Place::Loaded { content: resident, used } = place else { continue };
-            if resident.is_in_use() {
+        for place in self.places().iter_mut().filter(|place| place.is_on_demand) {
+            let State::Loaded { content, used } = &mut place.state else { continue };
+            if content.is_in_use() {
                 *used = now;
             } else if now.saturating_duration_since(*used) >= self.idle {
-                unloaded.extend(content(place));
+                unloaded.extend(place.take());
             }
         }
         unloaded
     }
 }
 
-/// Empties a place.
-fn content<T>(place: &mut Place<T>) -> Option<T> {
-    match std::mem::replace(place, Place::Empty) {
-        Place::Loaded { content, .. } => Some(content),
-        _ => None,
+impl<T: Resident> Place<T> {
+    fn is_empty(&self) -> bool {
+        matches!(self.state, State::Empty)
+    }
+
+    fn fill(&mut self, content: T) {
+        self.bytes = content.bytes().unwrap_or(self.bytes);
+        self.state = State::Loaded { content, used: Instant::now() };
+    }
+
+    /// Empties the place.
+    fn take(&mut self) -> Option<T> {
+        match std::mem::replace(&mut self.state, State::Empty) {
+            State::Loaded { content, .. } => Some(content),
+            _ => None,
+        }
     }
 }
 
@@ -202,10 +262,22 @@ mod tests {
         fn has_stopped(&self) -> bool {
             **self == 99
         }
+
+        fn bytes(&self) -> Option<u64> {
+            // A number above a thousand is its own size.
+            (**self > 1000).then_some(**self as u64)
+        }
     }
 
     fn pool(on_demand: &[bool], most: usize) -> Arc<Pool<Arc<usize>>> {
-        Arc::new(Pool::new(on_demand.iter().copied(), Some(most), IDLE))
+        let limits = PoolLimits { places: Some(most), bytes: None };
+        Arc::new(Pool::new(on_demand.iter().map(|&is_on_demand| (is_on_demand, 0)), limits, IDLE))
+    }
+
+    /// A pool with a budget of bytes.
+    fn budgeted(places: &[(bool, u64)], budget: u64) -> Arc<Pool<Arc<usize>>> {
+        let limits = PoolLimits { places: None, bytes: Some(budget) };
+        Arc::new(Pool::new(places.iter().copied(), limits, IDLE))
     }
 
     fn on_runtime<T>(future: impl Future<Output = T>) -> T {
@@ -217,12 +289,12 @@ mod tests {
     }
 
     fn loaded(pool: &Pool<Arc<usize>>) -> Vec<usize> {
-        (0..pool.on_demand.len()).filter(|&index| pool.loaded(index).is_some()).collect()
+        (0..pool.places().len()).filter(|&index| pool.loaded(index).is_some()).collect()
     }
 
     /// Waits until nobody holds the content of a place: a load holds it for a moment after its last request got it.
     async fn released(pool: &Pool<Arc<usize>>, index: usize) {
-        let is_held = || matches!(&pool.places()[index], Place::Loaded { content, .. } if content.is_in_use());
+        let is_held = || matches!(&pool.places()[index].state, State::Loaded { content, .. } if content.is_in_use());
         while is_held() {
             tokio::task::yield_now().await;
         }
@@ -267,6 +339,52 @@ mod tests {
             pool.get(1, number(1)).await.unwrap();
             assert_eq!(loaded(&pool), [1, 2, 3]);
             drop(second);
+        });
+    }
+
+    #[test]
+    fn as_much_is_unloaded_as_the_budget_requires() {
+        let pool = budgeted(&[(true, 30), (true, 30), (true, 30), (true, 60), (false, 10)], 100);
+        pool.put(4, Arc::new(4));
+        on_runtime(async {
+            for index in 0..3 {
+                pool.get(index, number(index)).await.unwrap();
+                released(&pool, index).await;
+            }
+            assert_eq!((loaded(&pool), pool.bytes_in_use()), (vec![0, 1, 2, 4], 100));
+            pool.get(0, number(0)).await.unwrap();
+            pool.get(3, number(3)).await.unwrap();
+            assert_eq!((loaded(&pool), pool.bytes_in_use()), (vec![0, 3, 4], 100), "0 was used after 1 and 2");
+        });
+    }
+
+    #[test]
+    fn nothing_is_unloaded_if_that_does_not_make_enough_room() {
+        let pool = budgeted(&[(true, 40), (true, 40), (true, 80)], 100);
+        on_runtime(async {
+            let used = pool.get(0, number(0)).await.unwrap();
+            pool.get(1, number(1)).await.unwrap();
+            released(&pool, 1).await;
+            assert!(matches!(pool.find(2, Instant::now()), Found::Full));
+            assert_eq!(loaded(&pool), [0, 1], "without 1 there would still be no room for 2");
+            drop(used);
+            pool.get(2, number(2)).await.unwrap();
+            assert_eq!(loaded(&pool), [2]);
+        });
+    }
+
+    #[test]
+    fn the_measured_size_replaces_the_estimate() {
+        let pool = budgeted(&[(true, 9000), (true, 4000)], 10_000);
+        on_runtime(async {
+            pool.get(0, number(5000)).await.unwrap();
+            released(&pool, 0).await;
+            assert_eq!(pool.bytes(0), 5000);
+            pool.get(1, number(1)).await.unwrap();
+            released(&pool, 1).await;
+            assert_eq!((loaded(&pool), pool.bytes_in_use()), (vec![0, 1], 9000));
+            pool.idle(Instant::now() + IDLE);
+            assert_eq!((pool.bytes(0), pool.bytes_in_use()), (5000, 0), "the size is known for the next load");
         });
     }
 

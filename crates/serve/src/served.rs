@@ -9,6 +9,7 @@ use textgen::{ChatTemplate, Config, Constraint, Form, Model, Opened, Tokenizer};
 use crate::Settings;
 use crate::access_log::unix_time;
 use crate::failure::Failure;
+use crate::footprint::Footprint;
 use crate::inference::TensorModel;
 use crate::pool::Resident;
 use crate::queue::Queued;
@@ -41,20 +42,30 @@ pub struct ServedModel {
     pub provider: String,
     /// Seconds since 1970 when it was loaded.
     pub created: u64,
+    /// The memory that it takes.
+    bytes: u64,
     /// The template, or why there is none.
     template: Result<ChatTemplate, String>,
 }
 
 impl ServedModel {
-    fn start(name: &str, model: &Model, tokenizer: &Tokenizer, settings: &Settings) -> textgen::Result<ServedModel> {
+    fn start(
+        name: &str,
+        model: &Model,
+        tokenizer: &Tokenizer,
+        settings: &Settings,
+        footprint: Footprint,
+    ) -> textgen::Result<ServedModel> {
         let config = model.config();
         let template = ChatTemplate::from_folder(config).map_err(|error| match error {
             textgen::Error::Text { problem, .. } => problem,
             other => other.to_string(),
         });
+        let engine = Engine::start(model, tokenizer, settings.engine())?;
         Ok(ServedModel {
             name: name.to_owned(),
-            engine: Engine::start(model, tokenizer, settings.engine())?,
+            bytes: footprint.with_cache(engine.stats().cache_bytes),
+            engine,
             tokenizer: tokenizer.clone(),
             markers: Markers::of(tokenizer),
             config: config.clone(),
@@ -117,10 +128,11 @@ impl Served {
         name: &str,
         loaded: Loaded,
         settings: &Settings,
+        footprint: Footprint,
     ) -> Result<Served, Box<dyn std::error::Error + Send + Sync>> {
         Ok(match loaded {
             Loaded::Text { model, tokenizer } => {
-                Served::Text(Arc::new(ServedModel::start(name, &model, &tokenizer, settings)?))
+                Served::Text(Arc::new(ServedModel::start(name, &model, &tokenizer, settings, footprint)?))
             }
             Loaded::Embedder(embedder) => Served::Embedder(Arc::new(Queued::new(embedder))),
             Loaded::Tensors(Opened { session, attached, .. }) => {
@@ -161,5 +173,12 @@ impl Resident for Served {
 
     fn has_stopped(&self) -> bool {
         matches!(self, Served::Text(model) if !model.engine.is_running())
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        match self {
+            Served::Text(model) => Some(model.bytes),
+            Served::Embedder(_) | Served::Tensors(_) => None,
+        }
     }
 }

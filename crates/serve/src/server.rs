@@ -228,10 +228,8 @@ async fn drain(app: &App, connections: GracefulShutdown, time: Duration) -> bool
     let all = async {
         let (engines, ()) = tokio::join!(engines, connections.shutdown());
         // A client may have gone away while its request runs.
-        for (_, _, served) in app.models().names() {
-            if let Some(served) = served {
-                served.idle().await;
-            }
+        for served in app.models().states().into_iter().filter_map(|model| model.served) {
+            served.idle().await;
         }
         engines.is_ok() && !app.models().is_loading()
     };

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use textgen::engine::EngineOptions;
 
 use crate::files::read_text;
-use crate::{Error, tls};
+use crate::footprint::Footprint;
+use crate::{Bytes, Error, tls};
 
 /// Everything that can be set, in a TOML file of the same shape.
 #[derive(Clone, Debug, Deserialize)]
@@ -43,6 +44,8 @@ pub struct Settings {
     pub max_connections: usize,
     /// Models that may be loaded on demand at once; by default all.
     pub max_loaded: Option<usize>,
+    /// Memory that all models may take together; by default any.
+    pub memory_budget: Option<Bytes>,
     /// Seconds until a model that was loaded on demand and is not used is unloaded.
     pub idle_seconds: u64,
     /// Seconds until a request is ended, waiting included.
@@ -82,6 +85,9 @@ pub struct ModelSettings {
     /// When it is loaded.
     #[serde(default)]
     pub load: Load,
+    /// The memory that it takes; by default an estimate.
+    #[serde(default)]
+    pub memory: Option<Bytes>,
 }
 
 /// When a model is loaded.
@@ -126,6 +132,7 @@ impl Default for Settings {
             max_body_bytes: 4 << 20,
             max_connections: 1024,
             max_loaded: None,
+            memory_budget: None,
             idle_seconds: 600,
             request_seconds: 600,
             write_seconds: 60,
@@ -213,8 +220,36 @@ impl Settings {
             }
             self.models[at].name = Some(name);
         }
+        self.check_memory()?;
         self.origins()?;
         tls::acceptor(self).map(drop)
+    }
+
+    /// Whether the memory budget suffices for the models that stay loaded, and for each of the others beside them.
+    fn check_memory(&self) -> Result<(), Error> {
+        let Some(Bytes(budget)) = self.memory_budget else { return Ok(()) };
+        let mut left = budget;
+        let (start, on_demand): (Vec<_>, Vec<_>) = self.models.iter().partition(|model| model.load == Load::Start);
+        for model in start.into_iter().chain(on_demand) {
+            let bytes = Footprint::of(model, self).bytes();
+            let Some(rest) = left.checked_sub(bytes) else {
+                return Err(Error::Setting {
+                    origin: "memory_budget".to_owned(),
+                    problem: format!(
+                        "the model {} takes about {}, but only {} of {} are left for it",
+                        model.name(),
+                        Bytes(bytes),
+                        Bytes(left),
+                        Bytes(budget)
+                    ),
+                    help: "raise it, lower slots or max_length, or set the model's memory if it takes less".to_owned(),
+                });
+            };
+            if model.load == Load::Start {
+                left = rest;
+            }
+        }
+        Ok(())
     }
 
     /// The origins of web pages that may use the server.
@@ -268,7 +303,7 @@ impl ModelSettings {
             Some((name, folder)) if !name.is_empty() && !name.contains('/') => (Some(name.to_owned()), folder),
             _ => (None, text),
         };
-        ModelSettings { name, folder: folder.into(), load: Load::default() }
+        ModelSettings { name, folder: folder.into(), load: Load::default(), memory: None }
     }
 
     /// The name for clients.
@@ -329,6 +364,25 @@ mod tests {
         assert!(settings(&[]).check().is_err());
         let none = Settings { slots: 0, ..settings(&["a=x"]) }.check().unwrap_err().to_string();
         assert!(none.contains("slots: it is 0"), "{none}");
+    }
+
+    #[test]
+    fn a_budget_must_suffice_for_each_model() {
+        let model = |name: &str, load: Load, bytes: u64| ModelSettings {
+            load,
+            memory: Some(Bytes(bytes)),
+            ..ModelSettings::parse(&format!("{name}=x"))
+        };
+        let settings = |budget: u64| Settings {
+            models: vec![model("a", Load::OnDemand, 40), model("b", Load::Start, 50), model("c", Load::OnDemand, 30)],
+            memory_budget: Some(Bytes(budget)),
+            ..Settings::default()
+        };
+        assert!(settings(90).check().is_ok(), "a and c need not be loaded at once");
+        let error = settings(89).check().unwrap_err().to_string();
+        assert!(error.contains("memory_budget: the model a takes about 40 bytes, but only 39 bytes"), "{error}");
+        let error = settings(49).check().unwrap_err().to_string();
+        assert!(error.contains("the model b"), "{error}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use serve::{Keys, Load, Loaded, LogFormat, ModelSettings, Server, Settings, Stopped, hashed_line};
+use serve::{Bytes, Keys, Load, Loaded, LogFormat, ModelSettings, Server, Settings, Stopped, hashed_line};
 use textgen::embed::{EmbedOptions, Embedder};
 use textgen::{Model, Runtime, Tokenizer, open_regular, open_session};
 
@@ -91,6 +91,9 @@ struct LimitArguments {
     /// Requests that may wait; more are answered with status 429
     #[arg(long, value_name = "N")]
     queue: Option<usize>,
+    /// Memory for all models, such as 24G; those on demand are unloaded to stay within it
+    #[arg(long, value_name = "BYTES")]
+    memory_budget: Option<Bytes>,
     /// Seconds that running requests get when the server stops [default: 30]
     #[arg(long, value_name = "SECONDS")]
     drain: Option<u64>,
@@ -255,7 +258,7 @@ impl Arguments {
             settings.models.iter_mut().for_each(|model| model.load = Load::OnDemand);
         }
         let NetworkArguments { host, port, api_keys, tls_certificate, tls_key, cors_origins, log } = &self.network;
-        let LimitArguments { slots, queue, drain } = self.limits;
+        let LimitArguments { slots, queue, memory_budget, drain } = self.limits;
         settings.host = host.unwrap_or(settings.host);
         settings.port = port.unwrap_or(settings.port);
         settings.api_keys = api_keys.clone().or(settings.api_keys);
@@ -272,6 +275,7 @@ impl Arguments {
         };
         settings.slots = slots.unwrap_or(settings.slots);
         settings.queue = queue.unwrap_or(settings.queue);
+        settings.memory_budget = memory_budget.or(settings.memory_budget);
         settings.drain_seconds = drain.unwrap_or(settings.drain_seconds);
         settings.max_length = self.device.max_length.or(settings.max_length);
         settings.check()?;

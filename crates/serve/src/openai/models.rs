@@ -7,33 +7,32 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::body::PathName;
 use crate::failure::Failure;
+use crate::models::ModelState;
 use crate::served::Served;
 
 /// All models and their states.
 pub async fn list(State(app): State<App>) -> Json<Value> {
-    let models = app.models().names();
-    let models: Vec<Value> =
-        models.iter().map(|(name, state, served)| document(name, state, served.as_ref())).collect();
+    let models: Vec<Value> = app.models().states().iter().map(document).collect();
     Json(json!({"object": "list", "data": models}))
 }
 
 /// One model.
 pub async fn one(State(app): State<App>, PathName(wanted): PathName) -> Result<Json<Value>, Failure> {
-    let models = app.models().names();
-    let found = models.iter().find(|(name, ..)| *name == wanted);
-    let (name, state, served) = found.ok_or_else(|| Failure::unknown_model(&wanted))?;
-    Ok(Json(document(name, state, served.as_ref())))
+    let models = app.models().states();
+    let found = models.iter().find(|model| model.name == wanted);
+    found.map(|model| Json(document(model))).ok_or_else(|| Failure::unknown_model(&wanted))
 }
 
-fn document(name: &str, state: &str, served: Option<&Served>) -> Value {
+fn document(found: &ModelState<'_>) -> Value {
     let mut model = json!({
-        "id": name,
+        "id": found.name,
         "object": "model",
         "created": 0,
         "owned_by": "amdgpu-ep",
-        "state": state,
+        "state": found.state,
+        "memory_bytes": found.bytes,
     });
-    match served {
+    match &found.served {
         Some(Served::Text(served)) => {
             model["created"] = json!(served.created);
             model["kind"] = json!("text");
