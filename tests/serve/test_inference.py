@@ -197,3 +197,26 @@ def test_a_model_of_other_types_is_refused_before_it_is_served(tmp_path):
     subprocess.run([os.environ["AMDGPU_EP_TEST_ONNX_PYTHON"], "-c", code, model], check=True)
     done = command("serve", str(model), "--port", "0")
     assert done.returncode == 2 and "its input \"x\" is a tensor of strings" in done.stderr and "help:" in done.stderr
+
+
+PICKY = {
+    "inputs": [
+        {"name": "position", "datatype": "INT64", "shape": [2], "data": [1, 4]},
+        {"name": "y", "datatype": "FP32", "shape": [2], "data": [0.5, 0.25]},
+    ]
+}
+
+
+def test_a_lost_device_is_an_error_of_the_server(start, tensors, tmp_path):
+    lost = tmp_path / "lost"
+    server = start(f"picky={tensors}/picky.onnx", AMDGPU_EP_HOST_LOST=str(lost))
+    infer = lambda: server.call("/v2/models/picky/infer", PICKY)
+    status, document, _ = infer()
+    assert status == 200 and document["outputs"][0]["data"] == [1.5, 4.25], document
+    lost.touch()
+    status, document, _ = infer()
+    assert status == 500 and "these inputs" not in document["error"], document
+    assert str(tmp_path) not in document["error"] and "719" in server.log(), "details are for the server's log"
+    lost.unlink()
+    status, document, _ = infer()
+    assert status == 200 and document["outputs"][0]["data"] == [1.5, 4.25], document

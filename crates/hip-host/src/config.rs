@@ -34,6 +34,8 @@ pub struct Config {
     pub lacks: Vec<Feature>,
     /// Where calls are recorded.
     pub calls: Option<PathBuf>,
+    /// While this file exists, the devices are lost.
+    pub lost: Option<PathBuf>,
 }
 
 /// Features that drivers may lack, especially old ones and those of emulated devices.
@@ -84,6 +86,7 @@ impl Default for Config {
             poison: false,
             lacks: Vec::new(),
             calls: None,
+            lost: None,
         }
     }
 }
@@ -139,6 +142,10 @@ impl Config {
         });
         read("AMDGPU_EP_HOST_CALLS", "the path of a file", &mut |text| {
             config.calls = Some(text.into());
+            Some(())
+        });
+        read("AMDGPU_EP_HOST_LOST", "the path of a file", &mut |text| {
+            config.lost = Some(text.into());
             Some(())
         });
         config
@@ -205,10 +212,11 @@ mod tests {
             ("AMDGPU_EP_HOST_POISON", "1"),
             ("AMDGPU_EP_HOST_LACKS", "pools, capture"),
             ("AMDGPU_EP_HOST_CALLS", "calls.txt"),
+            ("AMDGPU_EP_HOST_LOST", "lost"),
         ]);
         let lacks = vec![Feature::Pools, Feature::Capture];
-        let (streams, calls) = (StreamMode::Threads, Some("calls.txt".into()));
-        let want = Config { memory: 1 << 20, devices: 2, streams, seed: 7, poison: true, lacks, calls };
+        let (streams, calls, lost) = (StreamMode::Threads, Some("calls.txt".into()), Some("lost".into()));
+        let want = Config { memory: 1 << 20, devices: 2, streams, seed: 7, poison: true, lacks, calls, lost };
         assert_eq!(config, want);
     }
 

@@ -24,6 +24,8 @@
 //! | `AMDGPU_EP_HOST_LACKS` | features to report as "not supported" or empty, separated by commas: `attributes`,
 //! `capture`, `event-times`, `graph-launch`, `memory-info`, `peers`, `pinned`, `pools` | none |
 //! | `AMDGPU_EP_HOST_CALLS` | a file that gets one line per call: the function's name | none |
+//! | `AMDGPU_EP_HOST_LOST` | a file: while it exists, all calls but those that release something return 719, as if the
+//! devices were lost | none |
 //!
 //! # Streams
 //!

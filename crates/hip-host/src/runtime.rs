@@ -66,6 +66,12 @@ impl Runtime {
         }
     }
 
+    /// Fails while a test pretends that the devices are lost.
+    pub(crate) fn check_lost(&self) -> Result<(), Status> {
+        let is_lost = self.config.lost.as_ref().is_some_and(|file| file.exists());
+        if is_lost { Err(Status::LaunchFailure) } else { Ok(()) }
+    }
+
     /// Fails if the settings say that the driver lacks the feature.
     pub(crate) fn need(&self, feature: Feature) -> Result<(), Status> {
         if self.lacks(feature) { Err(Status::NotSupported) } else { Ok(()) }

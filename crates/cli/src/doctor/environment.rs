@@ -85,7 +85,7 @@ const MIGRAPHX_PREFIX: &str = "ORT_MIGRAPHX_";
 pub const HIDING: [&str; 4] =
     ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"];
 
-const KNOWN: [(&str, &str); 42] = [
+const KNOWN: [(&str, &str); 43] = [
     ("AMDGPU_EP_DRIVER", "auto or amd (AMD GPUs), nvidia (the CUDA twin), host (RAM and CPU)"),
     ("AMDGPU_EP_LOG", "error, warn, info, debug, trace or off: level of the log on stderr, or in AMDGPU_EP_LOG_FILE"),
     (
@@ -116,6 +116,7 @@ const KNOWN: [(&str, &str); 42] = [
     ("AMDGPU_EP_HOST_POISON", "1: the host device checks for buffer overruns"),
     ("AMDGPU_EP_HOST_LACKS", "features that the host device hides, for tests"),
     ("AMDGPU_EP_HOST_CALLS", "log every call of the host driver to this file"),
+    ("AMDGPU_EP_HOST_LOST", "while this file exists, all calls of the host driver fail, as if its devices were lost"),
     ("THEROCK_DIST", "where a TheRock build of ROCm is installed; searched first"),
     ("ROCM_PATH", "where ROCm is installed"),
     ("HIP_PATH", "where HIP is installed"),

@@ -37,11 +37,11 @@ pub use stream::*;
 pub use crate::work::{HostFn, StreamCallback};
 
 /// Runs an exported function: a panic becomes 999, a failure is kept for `hipGetLastError`, and once corruption was
-/// found every call returns 719.
+/// found, or while the devices are lost, every call returns 719.
 fn guard<F: FnOnce(&'static Runtime) -> Result<(), Status>>(body: F) -> c_int {
     guarded(|runtime| {
         note_call::<F>(runtime);
-        check_fault().and_then(|()| body(runtime))
+        check_fault().and_then(|()| runtime.check_lost()).and_then(|()| body(runtime))
     })
 }
 

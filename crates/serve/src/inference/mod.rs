@@ -4,12 +4,13 @@ mod request;
 mod tensor;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ort_client::{Dim, Kind, Port, Session, Value};
+use ort_client::{Code, Dim, Kind, Port, Session, Value};
 use serde_json::{Value as Document, json};
 
 use crate::access_log::Record;
@@ -25,6 +26,9 @@ use tensor::{datatype, to_json};
 
 /// The path of the protocol. All errors below it have its form.
 pub const PATH: &str = "/v2";
+
+/// When a client may try again after the device had no memory.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// A plain ONNX model.
 pub struct TensorModel {
@@ -140,10 +144,34 @@ fn run(session: &Session, tensors: &[Tensor], wanted: &[(String, bool)]) -> Resu
     let inputs: Vec<_> = tensors.iter().map(|tensor| tensor.name.as_str()).zip(&values).collect();
     let outputs: Vec<_> = wanted.iter().map(|(name, _)| name.as_str()).collect();
     session.run(&inputs, &outputs).map_err(|error| {
+        let doing = "running the model";
+        if is_of_the_device(&error) {
+            return Failure::internal(doing, &error);
+        }
+        crate::access_log::problem(doing, &error);
+        if is_short_of_memory(&error) {
+            let message = "the device has no memory for this request at the moment; try again later, or with less data";
+            return Failure::new(StatusCode::SERVICE_UNAVAILABLE, "out_of_memory", message).retry_after(RETRY);
+        }
         // ONNX Runtime does not say whether the model or its inputs are wrong: most models fail for some inputs.
-        crate::access_log::problem("running a model", &error);
         Failure::unprocessable(format!("the model failed with these inputs: {}", error.message()))
     })
+}
+
+/// Whether a run failed whatever its inputs are: the device or its driver failed, or our code. ONNX Runtime's own kernels
+/// have no such code; what they refuse is the inputs' fault.
+fn is_of_the_device(error: &ort_client::Error) -> bool {
+    match error.code() {
+        Some(code) => code == Code::EP_FAIL || error.message().contains(" panicked: "),
+        // Not an answer of ONNX Runtime.
+        None => true,
+    }
+}
+
+/// Our provider reports that it has no memory with the same code as ONNX Runtime's kernels report wrong shapes, so only
+/// the message tells them apart.
+fn is_short_of_memory(error: &ort_client::Error) -> bool {
+    error.message().contains("out of memory")
 }
 
 /// The answer: a JSON document, and the bytes of outputs behind it.
@@ -183,4 +211,24 @@ fn answer(name: &str, id: Option<String>, wanted: &[(String, bool)], results: &[
 /// An error in the protocol's form.
 pub fn error(failure: &Failure) -> Document {
     json!({"error": failure.message()})
+}
+
+#[cfg(test)]
+mod tests {
+    use ort_client::Error;
+
+    use super::*;
+
+    #[test]
+    fn only_failures_of_the_device_are_the_servers_fault() {
+        let of_kernel = Error::Call { code: Code::INVALID_ARGUMENT, message: "indices element out of bounds".into() };
+        let of_device = Error::Call { code: Code::EP_FAIL, message: "hipMemcpy failed".into() };
+        let of_bug = Error::Call { code: Code::INVALID_ARGUMENT, message: "Compute panicked: index 7".into() };
+        for (error, wanted) in [(of_kernel, false), (of_device, true), (of_bug, true), (Error::OnDevice, true)] {
+            assert_eq!(is_of_the_device(&error), wanted, "{error}");
+        }
+        let text = "out of memory on host device 0: requested 8 bytes, 0 of 4 bytes free".to_owned();
+        let full = Error::Call { code: Code::INVALID_ARGUMENT, message: text };
+        assert!(is_short_of_memory(&full) && !is_of_the_device(&full));
+    }
 }
