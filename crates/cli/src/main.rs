@@ -70,6 +70,12 @@ Exit codes:
   1  a GPU is required, but none is usable
   2  wrong usage, or the command itself failed";
 
+const TRANSCRIBE_EXIT_CODES: &str = "\
+Exit codes:
+  0  the audio was transcribed
+  1  a GPU is required, but none is usable
+  2  wrong usage, or the command itself failed";
+
 const LLM_BENCH_EXIT_CODES: &str = "\
 Exit codes:
   0  the model was measured
@@ -145,6 +151,9 @@ enum Command {
     /// Chat with an ONNX Runtime GenAI model folder
     #[command(after_help = LLM_EXIT_CODES)]
     Chat(llm::chat::Arguments),
+    /// Transcribe speech with an ONNX Runtime GenAI model folder of type whisper
+    #[command(after_help = TRANSCRIBE_EXIT_CODES)]
+    Transcribe(llm::transcribe::Arguments),
     /// Benchmark prompts and text generation of an ONNX Runtime GenAI model folder
     #[command(after_help = LLM_BENCH_EXIT_CODES)]
     BenchLlm(llm::bench::Arguments),
@@ -223,6 +232,7 @@ fn execute(command: Command) -> Result<u8> {
         // These print their output as it is generated.
         Command::Generate(arguments) => return llm::generate::run(&arguments),
         Command::Chat(arguments) => return llm::chat::run(&arguments),
+        Command::Transcribe(arguments) => return llm::transcribe::run(&arguments),
         Command::Serve(arguments) => return llm::serve::run(&arguments),
         Command::Completions { shell } => (0, completions(shell)),
         Command::Probe { question } => (0, doctor::answer(&question)?),
@@ -258,7 +268,7 @@ mod tests {
     fn completions_know_the_commands() {
         for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
             let script = completions(shell);
-            assert!(["generate", "chat", "doctor"].iter().all(|command| script.contains(command)), "{script}");
+            assert!(["generate", "chat", "transcribe", "doctor"].iter().all(|command| script.contains(command)), "{script}");
         }
     }
 }

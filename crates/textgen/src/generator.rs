@@ -7,10 +7,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use ort_client::{Call, RunOptions};
+use ort_client::{Call, RunOptions, Tensor};
 
 use crate::cache::Cache;
 use crate::cancel::Canceller;
+use crate::cross::Cross;
 use crate::error::Doing;
 use crate::feed::{self, Columns, Feed, Span};
 use crate::provider::Attached;
@@ -82,6 +83,7 @@ pub struct Generator {
     cached_at: usize,
     cache: Cache,
     states: States,
+    cross: Cross,
     feed: Feed,
     call: Call,
     prompt_options: RunOptions,
@@ -106,8 +108,14 @@ impl Generator {
     /// A generator with empty sequences.
     ///
     /// # Errors
-    /// When an option does not fit the model, or the cache cannot be allocated.
+    /// When an option does not fit the model, the cache cannot be allocated, or the model transcribes audio.
     pub fn new(model: &Model, options: GeneratorOptions) -> Result<Generator> {
+        check_text(model)?;
+        Generator::of_encoded(model, options)
+    }
+
+    /// Like [`Generator::new`], for decoders that read the output of an encoder, too.
+    pub(crate) fn of_encoded(model: &Model, options: GeneratorOptions) -> Result<Generator> {
         let config = model.config();
         let batch = options.batch.max(1);
         if batch > MAX_ROWS {
@@ -132,6 +140,7 @@ impl Generator {
             call: decoder_call(model)?,
             cache: Cache::new(model, batch, max_length, config.search.share_buffer)?,
             states: States::new(model, batch)?,
+            cross: Cross::new(model)?,
             feed: Feed::new(model, batch, max_length)?,
             canceller: Canceller::new(&[&prompt_options, &step_options]),
             prompt_options,
@@ -270,6 +279,18 @@ impl Generator {
         Ok(())
     }
 
+    /// Starts a sequence on the output of an encoder: `encode` runs it and fills the tensors, which come in the order of
+    /// the model's layout. A cancellation ends that run, too.
+    pub(crate) fn encode(&mut self, encode: impl FnOnce(&RunOptions, &[Tensor]) -> Result<()>) -> Result<()> {
+        self.rewind(0)?;
+        let encoded = self.cross.fill(&self.prompt_options, encode);
+        if self.canceller.is_cancelled() {
+            self.canceller.reset();
+            return Err(Error::Cancelled);
+        }
+        encoded
+    }
+
     /// Restricts which tokens may come next in the only row, until tokens are appended or removed.
     ///
     /// # Errors
@@ -391,6 +412,7 @@ impl Generator {
         let options = if span.padded == 1 { &self.step_options } else { &self.prompt_options };
         let (inputs, logits) = self.feed.tensors();
         let inputs = inputs.chain(self.cache.past()).chain(self.states.past(span.past == 0));
+        let inputs = inputs.chain(self.cross.tensors()?);
         let outputs = self.cache.present().chain(self.states.present());
         let start = Instant::now();
         let ran = self.call.run(self.model.session(), options, inputs, logits, outputs);
@@ -502,11 +524,24 @@ fn options_with_graph(model: &Model, id: &str) -> Result<RunOptions> {
     RunOptions::new(model.runtime(), &entries).doing("creating run options")
 }
 
-/// The call that runs the decoder: the inputs of a [`Feed`], then the cache; the logits, then the cache.
+/// Checks that a text is all that the model reads.
+pub(crate) fn check_text(model: &Model) -> Result<()> {
+    if model.layout().cross.is_empty() {
+        return Ok(());
+    }
+    Err(Error::request(
+        "this model transcribes audio: its decoder reads the output of an encoder",
+        "use `amdgpu-ep transcribe`, or textgen::speech::Transcriber",
+    ))
+}
+
+/// The call that runs the decoder: the inputs of a [`Feed`], the cache, the states and the encoder's output; the logits,
+/// the cache and the states.
 pub(crate) fn decoder_call(model: &Model) -> Result<Call> {
     let (caches, states) = (&model.layout().caches, &model.layout().states);
     let inputs = feed::input_names(model).chain(caches.iter().map(|cache| cache.past.as_str()));
     let inputs = inputs.chain(states.iter().map(|state| state.past.as_str()));
+    let inputs = inputs.chain(model.layout().cross.iter().map(|cross| cross.past.as_str()));
     let outputs = caches.iter().map(|cache| cache.present.as_str());
     let outputs = outputs.chain(states.iter().map(|state| state.present.as_str()));
     let outputs = std::iter::once(model.config().names.logits.as_str()).chain(outputs);

@@ -13,7 +13,7 @@
 //!
 //! Requests that come and go while others run are in [`engine`].
 //!
-//! Encoder models that turn sentences into vectors are in [`embed`].
+//! Encoder models that turn sentences into vectors are in [`embed`], and models that turn speech into text in [`speech`].
 //!
 //! With the feature `constrained`, answers follow a JSON schema, a regular expression or a grammar (`Constraint`).
 //!
@@ -47,6 +47,7 @@ mod config;
 #[cfg(feature = "constrained")]
 mod constraint;
 mod conversation;
+mod cross;
 pub mod embed;
 pub mod engine;
 mod error;
@@ -62,6 +63,7 @@ mod onnx_file;
 mod provider;
 mod runtime;
 mod sampler;
+pub mod speech;
 mod states;
 mod stop;
 mod stream;
@@ -70,7 +72,7 @@ mod text;
 mod tokenizer;
 
 pub use cancel::Canceller;
-pub use config::{Config, DeviceFilter, Names, ProviderRequest, Search, Windows};
+pub use config::{Config, DeviceFilter, EncoderConfig, Names, ProviderRequest, Search, Windows};
 #[cfg(feature = "constrained")]
 pub use constraint::{Constraint, Form};
 pub use conversation::{Conversation, Message};

@@ -7,6 +7,7 @@ use options::hip::{LAST_LOGITS, STATIC_PAD_SEQ};
 use ort_client::{Code, Dim, Element, Kind, LogLevel, MemoryLocation, Optimization, Session, SessionOptions};
 
 use crate::config::{Config, Names};
+use crate::cross::CrossLayout;
 use crate::error::Doing;
 use crate::files;
 use crate::mask_width::MaskWidth;
@@ -49,6 +50,8 @@ pub(crate) struct Layout {
     pub caches: Vec<CacheLayout>,
     /// Past and present of each state.
     pub states: Vec<StateLayout>,
+    /// What it reads from an encoder.
+    pub cross: Vec<CrossLayout>,
     /// Where the session wants the cache; `None` means host memory.
     pub cache_place: Option<Arc<MemoryLocation>>,
     /// Host memory.
@@ -152,7 +155,7 @@ impl Model {
 }
 
 /// Why ONNX Runtime did not load a model, with what may help.
-fn refused(path: &Path, error: Error) -> Error {
+pub(crate) fn refused(path: &Path, error: Error) -> Error {
     let source = match error {
         Error::Ort { source, .. } if !matches!(source.code(), Some(Code::INVALID_ARGUMENT | Code::EP_FAIL)) => source,
         other => return other,
@@ -200,7 +203,7 @@ fn last_logits(config: &Config) -> Option<&str> {
     said.or_else(|| config.search.share_buffer.then_some(ALONE))
 }
 
-fn session_options(runtime: &Runtime, config: &Config) -> Result<SessionOptions> {
+pub(crate) fn session_options(runtime: &Runtime, config: &Config) -> Result<SessionOptions> {
     let settings = &config.session;
     let make = || -> ort_client::Result<SessionOptions> {
         let mut options = SessionOptions::new(runtime.environment())?;
@@ -286,7 +289,8 @@ impl Reader<'_> {
         let (logits, pruned) = self.logits(&logits)?;
         let (caches, first) = self.caches()?;
         let states = self.states()?;
-        self.all_inputs_are_fed(&caches, &states)?;
+        let cross = self.cross()?;
+        self.all_inputs_are_fed(&caches, &states, &cross)?;
         let cache_place = MemoryLocation::of_input(self.session, first).doing(PLACING)?;
         let host = MemoryLocation::host(runtime.environment().runtime()).doing("describing host memory")?;
         Ok(Layout {
@@ -301,6 +305,7 @@ impl Reader<'_> {
             last_alone: false,
             caches,
             states,
+            cross,
             cache_place,
         })
     }
@@ -353,6 +358,31 @@ impl Reader<'_> {
             }
         }
         Ok(states)
+    }
+
+    /// The inputs that an encoder's outputs are for. A decoder without an encoder has none.
+    fn cross(&self) -> Result<Vec<CrossLayout>> {
+        let names = &self.config.names;
+        let Some(encoder) = &self.config.encoder else { return Ok(Vec::new()) };
+        let kinds = [(&names.cross_key, &encoder.cross_key), (&names.cross_value, &encoder.cross_value)];
+        let mut cross = Vec::new();
+        for layer in 0..self.config.layers {
+            for (past, present) in kinds {
+                let (past, present) = (Names::layer(past, layer), Names::layer(present, layer));
+                let Some(port) = self.input(&past)? else { continue };
+                let mut shape = port.shape;
+                if let Some(batch) = shape.first_mut() {
+                    *batch = 1;
+                }
+                if shape.iter().any(|&extent| extent < 0) {
+                    let problem = format!("{past:?} has the unsupported shape {shape:?}");
+                    return Err(self.wrong(problem, "expected a shape that is fixed, except for the batch"));
+                }
+                let place = MemoryLocation::of_input(self.session, port.index).doing(PLACING)?;
+                cross.push(CrossLayout { past, present, element: port.element, shape, place });
+            }
+        }
+        Ok(cross)
     }
 
     /// How many rows of positions a sequence has.
@@ -413,12 +443,18 @@ impl Reader<'_> {
         Ok((element, tokens == 1))
     }
 
-    fn all_inputs_are_fed(&self, caches: &[CacheLayout], states: &[StateLayout]) -> Result<()> {
+    fn all_inputs_are_fed(
+        &self,
+        caches: &[CacheLayout],
+        states: &[StateLayout],
+        cross: &[CrossLayout],
+    ) -> Result<()> {
         let names = &self.config.names;
         let fed = |name: &str| {
             [&names.input_ids, &names.attention_mask, &names.position_ids].into_iter().any(|known| known == name)
                 || caches.iter().any(|cache| cache.past == name)
                 || states.iter().any(|state| state.past == name)
+                || cross.iter().any(|cross| cross.past == name)
         };
         let others: Vec<&str> =
             self.session.inputs().iter().map(|input| input.name.as_str()).filter(|name| !fed(name)).collect();

@@ -1,10 +1,11 @@
-//! Shared by `generate`, `chat`, `bench-llm` and `serve`: the model folder, the provider, and the choice of tokens.
+//! Shared by `generate`, `chat`, `transcribe`, `bench-llm` and `serve`: the model folder, the provider, and the choice of tokens.
 
 pub mod bench;
 pub mod chat;
 pub mod generate;
 mod lines;
 pub mod serve;
+pub mod transcribe;
 
 use std::path::{Path, PathBuf};
 

@@ -8,7 +8,7 @@ use ort_client::HardwareKind;
 use serde_json::Value;
 
 use super::raw::{self, Root};
-use super::{Config, DeviceFilter, Names, ProviderRequest, Search, SessionSettings, Windows};
+use super::{Config, DeviceFilter, EncoderConfig, Names, ProviderRequest, Search, SessionSettings, Windows};
 use crate::provider::{self, Name};
 use crate::{Error, Result};
 
@@ -94,6 +94,7 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
             None => folder.to_path_buf(),
         },
         decoder: folder.join(check.inside("model.decoder.filename", &decoder.filename)?),
+        encoder: model.encoder.map(|encoder| check_encoder(&check, folder, encoder)).transpose()?,
         layers,
         windows,
         kv_heads: check.within("model.decoder.num_key_value_heads", decoder.num_key_value_heads, 1, MAX_ELEMENTS)?,
@@ -156,13 +157,7 @@ fn parse(path: &Path, text: &str) -> Result<(Root, BTreeSet<String>)> {
 }
 
 fn check_names(check: &Check<'_>, inputs: raw::Inputs, outputs: raw::Outputs) -> Result<Names> {
-    let pattern = |field: &str, given: Option<String>, default: &str| -> Result<String> {
-        let name = given.unwrap_or_else(|| default.to_owned());
-        if name.matches("%d").count() == 1 {
-            return Ok(name);
-        }
-        Err(check.wrong(field, format!("{name:?} has no %d for the layer number"), format!("write it as {default:?}")))
-    };
+    let pattern = |field: &str, given: Option<String>, default: &str| check.pattern(field, given, default);
     let name = |given: Option<String>, default: &str| given.unwrap_or_else(|| default.to_owned());
     let (input, output) = ("model.decoder.inputs", "model.decoder.outputs");
     Ok(Names {
@@ -183,6 +178,16 @@ fn check_names(check: &Check<'_>, inputs: raw::Inputs, outputs: raw::Outputs) ->
             outputs.present_recurrent_names,
             "present.%d.recurrent",
         )?,
+        cross_key: pattern(
+            &format!("{input}.cross_past_key_names"),
+            inputs.cross_past_key_names,
+            "past_key_cross_%d",
+        )?,
+        cross_value: pattern(
+            &format!("{input}.cross_past_value_names"),
+            inputs.cross_past_value_names,
+            "past_value_cross_%d",
+        )?,
         logits: name(outputs.logits, "logits"),
         present_key: pattern(&format!("{output}.present_key_names"), outputs.present_key_names, "present.%d.key")?,
         present_value: pattern(
@@ -190,6 +195,21 @@ fn check_names(check: &Check<'_>, inputs: raw::Inputs, outputs: raw::Outputs) ->
             outputs.present_value_names,
             "present.%d.value",
         )?,
+    })
+}
+
+fn check_encoder(check: &Check<'_>, folder: &Path, encoder: raw::Encoder) -> Result<EncoderConfig> {
+    let name = |given: Option<String>, default: &str| given.unwrap_or_else(|| default.to_owned());
+    let (inputs, outputs) = (encoder.inputs, encoder.outputs);
+    let pattern = |field: &str, given: Option<String>, default: &str| {
+        check.pattern(&format!("model.encoder.outputs.{field}"), given, default)
+    };
+    Ok(EncoderConfig {
+        path: folder.join(check.inside("model.encoder.filename", &encoder.filename)?),
+        audio_features: name(inputs.audio_features, "audio_features"),
+        hidden_states: name(outputs.encoder_hidden_states, "encoder_hidden_states"),
+        cross_key: pattern("cross_present_key_names", outputs.cross_present_key_names, "present_key_cross_%d")?,
+        cross_value: pattern("cross_present_value_names", outputs.cross_present_value_names, "present_value_cross_%d")?,
     })
 }
 
@@ -394,6 +414,15 @@ impl Check<'_> {
         }
         let problem = format!("{number} is not between {} and {}", range.start(), range.end());
         Err(self.wrong(field, problem, "use a number in this range"))
+    }
+
+    /// A name with `%d` for a layer.
+    fn pattern(&self, field: &str, given: Option<String>, default: &str) -> Result<String> {
+        let name = given.unwrap_or_else(|| default.to_owned());
+        if name.matches("%d").count() == 1 {
+            return Ok(name);
+        }
+        Err(self.wrong(field, format!("{name:?} has no %d for the layer number"), format!("write it as {default:?}")))
     }
 
     /// A relative path inside the folder: an untrusted folder must not name other files of this machine.

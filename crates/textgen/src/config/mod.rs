@@ -37,6 +37,8 @@ pub struct Config {
     pub tokenizer_folder: PathBuf,
     /// Path of the decoder's ONNX file.
     pub decoder: PathBuf,
+    /// The encoder of a speech model.
+    pub encoder: Option<EncoderConfig>,
     /// Number of layers of the decoder.
     pub layers: usize,
     /// Key/value heads per layer.
@@ -88,6 +90,25 @@ pub struct Names {
     pub present_conv: String,
     /// Outputs with the states of linear attention.
     pub present_recurrent: String,
+    /// Keys that an encoder computed.
+    pub cross_key: String,
+    /// Values that an encoder computed.
+    pub cross_value: String,
+}
+
+/// The encoder of a speech model, and names of its inputs and outputs; `%d` stands for a layer of the decoder.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EncoderConfig {
+    /// Path of the ONNX file.
+    pub path: PathBuf,
+    /// The input.
+    pub audio_features: String,
+    /// The output of the last layer.
+    pub hidden_states: String,
+    /// Keys for the decoder.
+    pub cross_key: String,
+    /// Values for the decoder.
+    pub cross_value: String,
 }
 
 /// Layers with attention over a window.

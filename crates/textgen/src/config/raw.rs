@@ -26,6 +26,7 @@ pub(super) struct Model {
     pub eos_token_id: Option<Ids>,
     pub tokenizer_dir: Option<String>,
     pub decoder: Decoder,
+    pub encoder: Option<Encoder>,
     // Known but unused: they are for other kinds of models, or for interpreting the generated text.
     #[serde(rename = "sep_token_id", default)]
     pub _sep: Unused,
@@ -39,6 +40,45 @@ pub(super) struct Model {
     pub _begin_of_reasoning: Unused,
     #[serde(rename = "eor_token_id", default)]
     pub _end_of_reasoning: Unused,
+    #[serde(rename = "speech", default)]
+    pub _speech: Unused,
+}
+
+/// The encoder of a speech model. Its session has the decoder's settings.
+#[derive(Deserialize)]
+pub(super) struct Encoder {
+    pub filename: String,
+    #[serde(default)]
+    pub inputs: EncoderInputs,
+    #[serde(default)]
+    pub outputs: EncoderOutputs,
+    // Known but unused: the encoder itself has this information.
+    #[serde(rename = "session_options", default)]
+    pub _session_options: Unused,
+    #[serde(rename = "run_options", default)]
+    pub _run_options: Unused,
+    #[serde(rename = "head_size", default)]
+    pub _head_size: Unused,
+    #[serde(rename = "hidden_size", default)]
+    pub _hidden_size: Unused,
+    #[serde(rename = "num_attention_heads", default)]
+    pub _num_attention_heads: Unused,
+    #[serde(rename = "num_hidden_layers", default)]
+    pub _num_hidden_layers: Unused,
+    #[serde(rename = "num_key_value_heads", default)]
+    pub _num_key_value_heads: Unused,
+}
+
+#[derive(Deserialize, Default)]
+pub(super) struct EncoderInputs {
+    pub audio_features: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+pub(super) struct EncoderOutputs {
+    pub encoder_hidden_states: Option<String>,
+    pub cross_present_key_names: Option<String>,
+    pub cross_present_value_names: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -92,6 +132,8 @@ pub(super) struct Inputs {
     pub past_value_names: Option<String>,
     pub past_conv_names: Option<String>,
     pub past_recurrent_names: Option<String>,
+    pub cross_past_key_names: Option<String>,
+    pub cross_past_value_names: Option<String>,
 }
 
 #[derive(Deserialize, Default)]

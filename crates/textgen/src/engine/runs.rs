@@ -52,8 +52,9 @@ struct Bucket {
 
 impl Runs {
     /// # Errors
-    /// When the folder has no shared buffers or has states, or memory is short.
+    /// When the folder has no shared buffers, has states or transcribes audio, or memory is short.
     pub fn new(model: &Model, slots: usize, max_length: usize, prompt_chunk: usize) -> Result<Runs> {
+        generator::check_text(model)?;
         let search = &model.config().search;
         if !search.share_buffer {
             return Err(Error::request(
