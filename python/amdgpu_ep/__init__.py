@@ -3,6 +3,7 @@
 Importing this package imports and registers nothing else. It has no dependencies: install `onnxruntime` (1.24 or newer)
 yourself. The package opens no network connections.
 """
+import os
 from pathlib import Path
 
 __all__ = ["__version__", "devices", "get_ep_name", "get_ep_names", "get_library_path", "register"]
@@ -12,7 +13,8 @@ _EP_NAME = "AMDGPUExecutionProvider"
 
 def get_library_path() -> str:
     """Returns the full path of the execution provider's library."""
-    library = Path(__file__).resolve().parent / "lib" / "libamdgpu-ep.so"
+    name = "amdgpu-ep.dll" if os.name == "nt" else "libamdgpu-ep.so"
+    library = Path(__file__).resolve().parent / "lib" / name
     if not library.is_file():
         raise FileNotFoundError(f"{library} is missing: the installation of amdgpu-ep is incomplete; install it again")
     return str(library)

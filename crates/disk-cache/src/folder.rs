@@ -96,7 +96,8 @@ impl Folder {
         let (beside, file) = self.new_file(stem).map_err(|error| error.to_string())?;
         drop(file);
         let put = || -> io::Result<String> {
-            let file = File::open(&beside)?;
+            // Windows writes a file to the disk only through a handle that may write.
+            let file = File::options().read(true).write(true).open(&beside)?;
             file.sync_all()?;
             let name = name(&file)?;
             fs::rename(&beside, self.file(&name))?;

@@ -1,6 +1,7 @@
 //! Candidates: the places to try for a library.
 
 use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::load::Attempt;
@@ -51,7 +52,8 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// An empty list for a library with these file names, best first.
+    /// An empty list for a library with these file names, best first. A name may have one `*`, which stands for the
+    /// digits of a version: in a folder, all files with such a name are candidates, newest first.
     pub fn of(files: &'static [&'static str]) -> Candidates {
         Candidates { files, list: Vec::new() }
     }
@@ -73,15 +75,17 @@ impl Candidates {
             self.push(Candidate::NoFolder(folder.to_owned()));
             return;
         }
-        for name in self.files {
-            self.push(Candidate::File(folder.join(name)));
-        }
+        self.folder_where(folder, |_| true);
     }
 
-    /// Adds the file names with this ending in a folder.
-    pub fn folder_by_ending(&mut self, folder: &Path, ending: &str) {
-        for name in self.files.iter().filter(|name| name.ends_with(ending)) {
-            self.push(Candidate::File(folder.join(name)));
+    /// Adds the file names that `is_wanted` accepts, in a folder.
+    pub fn folder_where(&mut self, folder: &Path, is_wanted: impl Fn(&str) -> bool) {
+        for name in self.files {
+            let names = match name.split_once('*') {
+                Some((start, end)) => versions(folder, start, end),
+                None => vec![(*name).to_owned()],
+            };
+            names.iter().filter(|name| is_wanted(name)).for_each(|name| self.push(Candidate::File(folder.join(name))));
         }
     }
 
@@ -98,16 +102,59 @@ impl Candidates {
 
     /// Adds a copy that the process has already loaded.
     pub fn loaded(&mut self) {
-        self.files.iter().for_each(|name| self.push(Candidate::Loaded(name)));
+        self.bare_names().for_each(|name| self.push(Candidate::Loaded(name)));
     }
 
     /// Adds the bare names, for the system loader.
     pub fn plain(&mut self) {
-        self.files.iter().for_each(|name| self.push(Candidate::Plain(name)));
+        self.bare_names().for_each(|name| self.push(Candidate::Plain(name)));
+    }
+
+    /// The names that the system loader understands.
+    fn bare_names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.files.iter().copied().filter(|name| !name.contains('*'))
     }
 
     /// The finished list.
     pub fn list(self) -> Vec<Candidate> {
         self.list
+    }
+}
+
+/// The files of a folder whose name is `start`, digits, `end`: the highest number first. Case is ignored, as on
+/// Windows.
+fn versions(folder: &Path, start: &str, end: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let numbered = entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let lower = name.to_ascii_lowercase();
+        let digits = lower.strip_prefix(start)?.strip_suffix(end)?;
+        let number: u64 = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+        Some((number, name))
+    });
+    let mut numbered: Vec<(u64, String)> = numbered.collect();
+    numbered.sort_by(|a, b| b.cmp(a));
+    numbered.into_iter().map(|(_, name)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_in_the_middle_of_a_name_is_found_in_the_folder_newest_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["hiprtc0602.dll", "HIPRTC0714.DLL", "hiprtc0701.dll", "hiprtc-builtins0701.dll", "hiprtc.dll"];
+        names.iter().for_each(|name| fs::write(folder.path().join(name), "").unwrap());
+        let files = |wanted: &[&str]| -> Vec<Candidate> {
+            wanted.iter().map(|name| Candidate::File(folder.path().join(name))).collect()
+        };
+        let mut list = Candidates::of(&["hiprtc*.dll"]);
+        list.folder_where(folder.path(), |name| name.starts_with("hiprtc06"));
+        list.folder(folder.path());
+        // The system loader does not know patterns.
+        list.plain();
+        list.loaded();
+        assert_eq!(list.list(), files(&["hiprtc0602.dll", "HIPRTC0714.DLL", "hiprtc0701.dll"]));
     }
 }

@@ -1,5 +1,13 @@
 //! The system loader. Once opened, a library stays loaded for the life of the process.
 
+#[cfg(unix)]
+#[path = "ffi/unix.rs"]
+mod system;
+#[cfg(windows)]
+#[path = "ffi/windows.rs"]
+mod system;
+
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::ffi::{OsStr, c_void};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
@@ -20,11 +28,12 @@ impl Library {
         let name = name.as_ref();
         // SAFETY: loading a driver means running its initialisers; the user's environment or the system's own library
         // search chose the file.
-        match unsafe { open_now(name) } {
+        match unsafe { system::open(name) } {
             Ok(library) => Ok(Library(ManuallyDrop::new(library))),
             Err(error) => {
                 let text = match &error {
                     libloading::Error::DlOpen { source } => source.to_string(),
+                    libloading::Error::LoadLibraryExW { source } => source.to_string(),
                     other => other.to_string(),
                 };
                 let prefix = format!("{}: ", name.to_string_lossy());
@@ -34,19 +43,8 @@ impl Library {
     }
 
     /// The library of this name, if the process has already loaded it, whichever code did so.
-    #[cfg(unix)]
     pub fn already_open(name: &str) -> Option<Library> {
-        let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
-        // SAFETY: nothing is loaded, so no initialiser runs.
-        let library = unsafe { libloading::os::unix::Library::open(Some(name), flags) }.ok()?;
-        Some(Library(ManuallyDrop::new(library.into())))
-    }
-
-    /// The library of this name, if the process has already loaded it. Always `None` on Windows, which finds loaded
-    /// libraries by bare name.
-    #[cfg(windows)]
-    pub fn already_open(_name: &str) -> Option<Library> {
-        None
+        system::already_open(name).map(|library| Library(ManuallyDrop::new(library)))
     }
 
     /// Looks up a function of the library.
@@ -72,43 +70,21 @@ impl Library {
     }
 }
 
-#[cfg(unix)]
-unsafe fn open_now(name: &OsStr) -> Result<libloading::Library, libloading::Error> {
+/// Opens a library that is closed when the value is dropped. Names are looked up as by [`Library::open`].
+///
+/// # Errors
+/// The loader's error.
+///
+/// # Safety
+/// Runs the library's initialisers, and its destructors when it is closed.
+pub unsafe fn open_to_close(name: impl AsRef<OsStr>) -> Result<libloading::Library, libloading::Error> {
     // SAFETY: forwarded to the caller.
-    unsafe { libloading::os::unix::Library::open(Some(name), libc::RTLD_NOW | libc::RTLD_LOCAL) }.map(Into::into)
-}
-
-#[cfg(windows)]
-unsafe fn open_now(name: &OsStr) -> Result<libloading::Library, libloading::Error> {
-    // SAFETY: forwarded to the caller.
-    unsafe { libloading::Library::new(name) }
+    unsafe { system::open_lazily(name.as_ref()) }
 }
 
 /// The file that contains the code at an address.
-#[cfg(unix)]
 pub fn file_at(address: usize) -> Option<PathBuf> {
-    use std::ffi::CStr;
-    use std::os::unix::ffi::OsStrExt;
-
-    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: `info` is a valid out-pointer, and dladdr accepts any address.
-    if unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) } == 0 {
-        return None;
-    }
-    // SAFETY: zeroed bytes are a valid `Dl_info`, and dladdr has filled it.
-    let info = unsafe { info.assume_init() };
-    if info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: dladdr returns a NUL-terminated name that lives as long as the library.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
-}
-
-/// The file that contains the code at an address; unknown on Windows.
-#[cfg(windows)]
-pub fn file_at(_address: usize) -> Option<PathBuf> {
-    None
+    system::file_at(address)
 }
 
 /// The folder of the library or executable that contains this code.
@@ -119,7 +95,7 @@ pub fn own_folder() -> Option<PathBuf> {
     let file = file_at(here as usize).filter(is_path).or_else(|| std::env::current_exe().ok())?;
     // The loader may have been given a relative path. The search must not depend on later changes of the working
     // folder.
-    let file = std::fs::canonicalize(&file).unwrap_or(file);
+    let file = system::absolute(&file).unwrap_or(file);
     file.parent().map(Path::to_owned)
 }
 
@@ -134,41 +110,49 @@ pub fn folders_beside(own: &Path) -> Vec<PathBuf> {
 }
 
 /// Whether the process runs with more privileges than its caller. Then nothing that the caller controls may choose a
-/// library.
-#[cfg(target_os = "linux")]
+/// library. Not checked outside Linux.
 pub fn is_privileged() -> bool {
-    // SAFETY: only reads a number from the process's auxiliary vector.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+    system::is_privileged()
 }
 
-/// Whether the process runs with more privileges than its caller; not checked on other systems.
-#[cfg(not(target_os = "linux"))]
-pub fn is_privileged() -> bool {
-    false
+/// The file name of a library on this system: `libhip-host.so` or `hip-host.dll` for `hip-host`.
+pub fn file_name(stem: &str) -> String {
+    format!("{DLL_PREFIX}{stem}{DLL_SUFFIX}")
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A library of every process, and one of its functions.
+    const OF_THE_SYSTEM: (&str, &str) =
+        if cfg!(windows) { ("kernel32.dll", "GetModuleHandleExW") } else { ("libc.so.6", "getauxval") };
+
     #[test]
     fn only_a_library_of_the_process_counts_as_already_open() {
-        assert!(Library::already_open("libc.so.6").is_some());
-        assert!(Library::already_open("libnothing.so.7").is_none());
+        assert!(Library::already_open(OF_THE_SYSTEM.0).is_some());
+        assert!(Library::already_open(&file_name("nothing")).is_none());
     }
 
     #[test]
     fn a_missing_library_is_reported_without_its_name() {
-        let reason = Library::open("/nowhere/libnothing.so").map(|_| ()).unwrap_err();
-        assert!(reason.starts_with("cannot open shared object file"), "{reason}");
+        let missing = std::env::temp_dir().join("nowhere").join(file_name("nothing"));
+        let reason = Library::open(&missing).map(|_| ()).unwrap_err();
+        assert!(!reason.is_empty() && !reason.contains("nothing"), "{reason}");
+        if cfg!(unix) {
+            assert!(reason.starts_with("cannot open shared object file"), "{reason}");
+        }
     }
 
     #[test]
     fn a_symbol_is_traced_to_its_file() {
-        let library = Library::already_open("libc.so.6").unwrap();
-        let file = library.file_of("getauxval").unwrap();
-        assert!(file.to_str().unwrap().contains("libc"), "{}", file.display());
-        assert!(library.has("getauxval") && !library.has("hipMalloc"));
+        let (name, function) = OF_THE_SYSTEM;
+        let library = Library::already_open(name).unwrap();
+        let file = library.file_of(function).unwrap();
+        assert!(file.is_absolute() && file.is_file(), "{}", file.display());
+        let stem = name.split('.').next().unwrap();
+        assert!(file.to_str().unwrap().to_ascii_lowercase().contains(stem), "{}", file.display());
+        assert!(library.has(function) && !library.has("hipMalloc"));
     }
 
     #[test]
@@ -176,6 +160,7 @@ mod tests {
         assert_eq!(own_folder(), std::env::current_exe().unwrap().parent().map(Path::to_owned));
     }
 
+    #[cfg(unix)]
     #[test]
     fn own_folder_does_not_depend_on_the_name_that_a_program_is_started_by() {
         use std::os::unix::process::CommandExt;
@@ -185,5 +170,26 @@ mod tests {
         let output = again.current_dir("/").output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    }
+
+    /// A program that is started in a folder of downloads must not load libraries from there.
+    #[cfg(windows)]
+    #[test]
+    fn a_bare_name_is_not_looked_up_in_the_current_folder() {
+        let test = "ffi::tests::a_bare_name_is_not_looked_up_in_the_current_folder";
+        let name = "amdgpu-ep-test-planted.dll";
+        let Some(folder) = std::env::var_os("AMDGPU_EP_TEST_PLANTED").map(PathBuf::from) else {
+            let folder = tempfile::tempdir().unwrap();
+            let system = PathBuf::from(std::env::var_os("SystemRoot").unwrap()).join("System32");
+            std::fs::copy(system.join("version.dll"), folder.path().join(name)).unwrap();
+            let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+            again.args(["--exact", test]).env("AMDGPU_EP_TEST_PLANTED", folder.path()).env("PATH", folder.path());
+            let output = again.current_dir(folder.path()).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        };
+        assert!(Library::open(name).is_err());
+        assert!(Library::open(folder.join(name)).is_ok(), "the same file by its path");
     }
 }

@@ -27,7 +27,7 @@
 //! | 5 | `THEROCK_DIST`, then `ROCM_PATH`, then `HIP_PATH` | all |
 //! | 6 | `/opt/rocm`, then `/opt/rocm-*`, newest first | all |
 //! | 7 | Python packages next to ours: `_rocm_sdk_*`, `rocm*`, `migraphx*` | all |
-//! | 8 | the system loader, by bare name (`LD_LIBRARY_PATH`, `/etc/ld.so.conf`) | all |
+//! | 8 | the system loader, by bare name (`LD_LIBRARY_PATH`, `/etc/ld.so.conf`; on Windows the program's folder and System32) | all |
 //!
 //! Bare names come last, so the system loader is asked only for libraries that no known installation has. This way all
 //! libraries of a process come from one installation if possible: combining the compiler of one ROCm with the runtime
@@ -46,7 +46,7 @@ mod tree;
 mod version;
 
 pub use candidate::{Candidate, Candidates};
-pub use ffi::{Library, file_at, folders_beside, is_privileged, own_folder};
+pub use ffi::{Library, file_at, file_name, folders_beside, is_privileged, open_to_close, own_folder};
 pub use load::{Attempt, Failed, Loaded, listed, load};
 pub use search_context::SearchContext;
 pub use tree::{Origin, Tree};

@@ -5,7 +5,7 @@
 pub struct Library {
     /// The display name.
     pub name: &'static str,
-    /// Its file names, best first.
+    /// Its file names, best first. A `*` stands for the digits of a version.
     pub files: &'static [&'static str],
     /// The subfolders, relative to an installation's library folder, that contain it.
     pub below: &'static [&'static str],
@@ -39,7 +39,8 @@ pub const HIP: Library = Library {
 pub const HIPRTC: Library = Library {
     name: "hiprtc",
     files: if cfg!(windows) {
-        &["hiprtc0714.dll", "hiprtc0701.dll", "hiprtc0602.dll", "hiprtc0507.dll"]
+        // Two digits each for the major and the minor version, as in hiprtc0602.dll.
+        &["hiprtc*.dll"]
     } else {
         &["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so"]
     },
@@ -54,6 +55,7 @@ pub const HIPRTC: Library = Library {
 pub const HIPBLASLT: Library = Library {
     name: "hipBLASLt",
     files: if cfg!(windows) {
+        // The first name is that of HIP SDK 7.1 and newer.
         &["libhipblaslt.dll", "hipblaslt.dll"]
     } else {
         &["libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"]

@@ -1,12 +1,11 @@
 //! Opaque handles, and enums as integers.
-use core::ffi::c_char;
 
 /// A status of the runtime: null means success.
 pub type Status = *mut OrtStatus;
 
 /// A character of a file path: bytes on Unix, UTF-16 on Windows.
 #[cfg(not(windows))]
-pub type os_char = c_char;
+pub type os_char = core::ffi::c_char;
 /// A character of a file path: bytes on Unix, UTF-16 on Windows.
 #[cfg(windows)]
 pub type os_char = u16;

@@ -1,5 +1,6 @@
 //! Selects the provider: the plugin library, or AMD's provider inside ONNX Runtime, or the CPU.
 
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -285,7 +286,7 @@ fn register(runtime: &Runtime, request: &ProviderRequest) -> Result<Option<Regis
 
 /// The absolute path of the library. The user named it, so a wrong path is an error.
 fn regular_file(library: &Path) -> Result<PathBuf> {
-    let help = || format!("name libamdgpu-ep.so, or unset {PATH_VARIABLE} to run without it");
+    let help = || format!("name {DLL_PREFIX}amdgpu-ep{DLL_SUFFIX}, or unset {PATH_VARIABLE} to run without it");
     let whole = std::fs::canonicalize(library).map_err(|source| Error::File {
         path: library.to_path_buf(),
         source,

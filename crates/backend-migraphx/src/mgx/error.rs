@@ -24,8 +24,8 @@ pub enum MgxError {
     /// No file with any known name could be opened.
     #[error(
         "no MIGraphX could be loaded (tried {})\n  \
-         help: install MIGraphX (package migraphx of ROCm), or set AMDGPU_EP_MIGRAPHX_LIBRARY to libmigraphx_c.so.3",
-        listed(.attempts)
+         help: install MIGraphX (package migraphx of ROCm), or set AMDGPU_EP_MIGRAPHX_LIBRARY to {}",
+        listed(.attempts), dylib::rocm::MIGRAPHX.files[0]
     )]
     NotFound {
         /// Every name that was tried, in order.
@@ -34,8 +34,8 @@ pub enum MgxError {
     /// A file was opened, but lacks functions that every release has.
     #[error(
         "{} is not a usable MIGraphX: it lacks {}\n  \
-         help: install MIGraphX 2.8 (ROCm 6.0) or newer, or set AMDGPU_EP_MIGRAPHX_LIBRARY to libmigraphx_c.so.3",
-        .file.display(), .missing.join(", ")
+         help: install MIGraphX 2.8 (ROCm 6.0) or newer, or set AMDGPU_EP_MIGRAPHX_LIBRARY to {}",
+        .file.display(), .missing.join(", "), dylib::rocm::MIGRAPHX.files[0]
     )]
     Incomplete {
         /// The first file that opened.

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use super::drivers::{Attempt, Driver};
 use super::environment::Environment;
 use super::iree::{self, IreeCompile};
-use super::plugin::library_file;
 use super::{Asker, Question};
 
 /// The hipDNN library of one driver.
@@ -73,7 +72,7 @@ pub fn collect(asker: &Asker, drivers: &[Driver], environment: &Environment) -> 
 
 /// Our library beside the command, unless the user names one.
 fn ours(asker: &Asker, name: &str, question: impl Fn(Option<PathBuf>) -> Question) -> HipdnnProbe {
-    let file = library_file(name);
+    let file = dylib::file_name(name);
     let places: Vec<PathBuf> = asker.own_folders().into_iter().map(|folder| folder.join(&file)).collect();
     let there = places.iter().find(|file| file.is_file());
     if there.is_some() || Search::named_file().is_some() {

@@ -206,7 +206,7 @@ pub fn onnxruntime_library(named: Option<&Path>) -> Result<Chosen> {
     let found = search.usable();
     found.map(|library| Chosen { path: PathBuf::from(&library.path), from: Some(library.place.clone()) }).with_context(|| {
         let tried = search.attempts().join("; ");
-        format!("no ONNX Runtime of version 1.24 or newer was found (tried {tried})\n  help: pip install -U 'onnxruntime>=1.24', or name libonnxruntime.so with --ort")
+        format!("no ONNX Runtime of version 1.24 or newer was found (tried {tried})\n  help: pip install -U 'onnxruntime>=1.24', or name {} with --ort", dylib::file_name("onnxruntime"))
     })
 }
 
@@ -220,7 +220,10 @@ pub fn plugin_library() -> Result<PathBuf> {
     let found = plugin::find(&asker.own_folders(), &environment::Environment::from_process());
     found.path.map(PathBuf::from).with_context(|| {
         let tried = found.looked_for.join(", ");
-        format!("the provider's library was not found (tried {tried})\n  help: name libamdgpu-ep.so with --library")
+        format!(
+            "the provider's library was not found (tried {tried})\n  help: name {} with --library",
+            dylib::file_name("amdgpu-ep")
+        )
     })
 }
 

@@ -100,11 +100,6 @@ fn reason(error: &anyhow::Error) -> String {
     ort::message::refusal(text).unwrap_or(text).to_owned()
 }
 
-/// The file name of one of our libraries.
-pub fn library_file(name: &str) -> String {
-    if cfg!(windows) { format!("{name}.dll") } else { format!("lib{name}{}", std::env::consts::DLL_SUFFIX) }
-}
-
 /// Searches for our libraries, and opens the plugin and each backend in a child process. Backends are registered with
 /// `onnxruntime`, if there is one.
 pub fn collect(asker: &Asker, environment: &Environment, onnxruntime: Option<&str>) -> Plugin {
@@ -128,7 +123,7 @@ pub fn collect(asker: &Asker, environment: &Environment, onnxruntime: Option<&st
 
 /// Searches for our libraries without opening them.
 pub fn find(own_folders: &[PathBuf], environment: &Environment) -> Plugin {
-    let beside = own_folders.iter().map(|folder| folder.join(library_file("amdgpu-ep")));
+    let beside = own_folders.iter().map(|folder| folder.join(dylib::file_name("amdgpu-ep")));
     let mut plugin = Plugin::default();
     let mut home = None;
     for file in environment.path("AMDGPU_EP_PATH").into_iter().chain(beside) {
@@ -139,7 +134,7 @@ pub fn find(own_folders: &[PathBuf], environment: &Environment) -> Plugin {
             break;
         }
     }
-    let host = home.iter().map(|folder| folder.join(library_file("hip-host"))).find(|file| file.is_file());
+    let host = home.iter().map(|folder| folder.join(dylib::file_name("hip-host"))).find(|file| file.is_file());
     plugin.host_driver = host.map(|file| file.display().to_string());
     let mut folders: Vec<PathBuf> = home.into_iter().collect();
     for folder in environment.paths("AMDGPU_EP_BACKEND_PATH") {
@@ -183,7 +178,8 @@ pub(super) mod tests {
 
     /// A backend in `/lib`, usable unless there is an error.
     pub fn backend(name: &str, error: Option<&str>) -> Backend {
-        let (path, version) = (format!("/lib/{}", library_file(&format!("{name}-backend"))), Some("0.1.0".to_owned()));
+        let (path, version) =
+            (format!("/lib/{}", dylib::file_name(&format!("{name}-backend"))), Some("0.1.0".to_owned()));
         Backend { name: name.to_owned(), path, version, devices: Some(1), error: error.map(str::to_owned) }
     }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::drivers::{Device, Driver};
 use super::environment::Settings;
-use super::plugin::{Plugin, PluginProbe, library_file};
+use super::plugin::{Plugin, PluginProbe};
 use super::{Asker, Question};
 
 /// The result of `profile=auto` for a session without hints.
@@ -61,7 +61,7 @@ fn ruled_out(plugin: &Plugin, platform: Platform, loader: impl Fn(&str) -> Optio
         if !installed.is_empty() {
             return Some("its library cannot be used".to_owned());
         }
-        let file = library_file(backend.stem()?);
+        let file = dylib::file_name(backend.stem()?);
         loader(&file)?;
         Some(format!("{file} is not installed"))
     };

@@ -158,8 +158,13 @@ fn no_runtime(findings: &Findings, driver: &Driver) -> Finding {
         }
         None => {
             let summary = incomplete.unwrap_or_else(|| "no HIP runtime could be loaded".to_owned());
-            let next = "install ROCm's HIP runtime (package hip-runtime-amd or libamdhip64), \
-                        or set AMDGPU_EP_HIP_LIBRARY to the full path of libamdhip64.so";
+            let next = if cfg!(windows) {
+                "install AMD's display driver or the HIP SDK, \
+                 or set AMDGPU_EP_HIP_LIBRARY to the full path of amdhip64_7.dll"
+            } else {
+                "install ROCm's HIP runtime (package hip-runtime-amd or libamdhip64), \
+                 or set AMDGPU_EP_HIP_LIBRARY to the full path of libamdhip64.so"
+            };
             (Code::NoRuntime, summary, next.to_owned())
         }
     }
@@ -271,8 +276,11 @@ fn software_problem(findings: &Findings) -> Option<Finding> {
     match (&findings.plugin.path, &findings.plugin.error) {
         (None, _) => Some((
             Code::NoPlugin,
-            "libamdgpu-ep.so was not found near this command".to_owned(),
-            "keep bin/ and lib/ of an installation together, or set AMDGPU_EP_PATH to libamdgpu-ep.so".to_owned(),
+            format!("{} was not found near this command", dylib::file_name("amdgpu-ep")),
+            format!(
+                "keep bin/ and lib/ of an installation together, or set AMDGPU_EP_PATH to {}",
+                dylib::file_name("amdgpu-ep")
+            ),
         )),
         (Some(path), Some(error)) => Some((
             Code::PluginBroken,

@@ -46,7 +46,8 @@ pub fn environment(library: &Path) -> Result<Environment> {
     let runtime = match Runtime::load(library) {
         Ok(runtime) => runtime,
         Err(LoadError::Open(reason)) => {
-            bail!("ONNX Runtime could not be loaded from {path}: {reason}\n  help: name libonnxruntime.so with --ort")
+            let file = dylib::file_name("onnxruntime");
+            bail!("ONNX Runtime could not be loaded from {path}: {reason}\n  help: name {file} with --ort")
         }
         Err(LoadError::NotOnnxRuntime) => bail!("{path} is not ONNX Runtime: it has no OrtGetApiBase"),
         Err(error) => return Err(error).with_context(|| format!("{path} cannot be used")),

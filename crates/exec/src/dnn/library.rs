@@ -30,7 +30,7 @@ pub(super) fn open(device: &hip::Device) -> Result<Loaded, LoadError> {
 
 /// The paths where our own library may be.
 fn candidates(name: &str) -> Vec<PathBuf> {
-    let file = if cfg!(windows) { format!("{name}.dll") } else { format!("lib{name}.so") };
+    let file = dylib::file_name(name);
     let folders = dylib::own_folder().as_deref().map(dylib::folders_beside).unwrap_or_default();
     folders.into_iter().map(|folder| folder.join(&file)).collect()
 }

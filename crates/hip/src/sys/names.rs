@@ -24,6 +24,16 @@ pub(crate) struct LibraryNames {
     pub anchor: &'static str,
 }
 
+const HIP_HELP: &str = if cfg!(windows) {
+    "install AMD's display driver or the HIP SDK, or set AMDGPU_EP_HIP_LIBRARY to the full path of amdhip64_7.dll"
+} else {
+    "install ROCm, or set AMDGPU_EP_HIP_LIBRARY to the full path of libamdhip64.so"
+};
+const HOST_HELP: &str = if cfg!(windows) {
+    "put hip-host.dll next to the library that loads it, or set AMDGPU_EP_HIP_HOST_LIBRARY to its full path"
+} else {
+    "put libhip-host.so next to the library that loads it, or set AMDGPU_EP_HIP_HOST_LIBRARY to its full path"
+};
 const CUDA_HELP: &str = "install the CUDA libraries, or list the folders that hold them in AMDGPU_EP_CUDA_LIBRARY_PATH";
 
 /// The CUDA driver's library: the half of the twin that comes with the display driver.
@@ -37,12 +47,9 @@ const fn either(windows: &'static [&'static str], others: &'static [&'static str
 /// The names of a library, or `None` if the driver does not come with it.
 pub(crate) fn library(kind: DriverKind, role: Role) -> Option<LibraryNames> {
     Some(match (kind, role) {
-        (DriverKind::Amd, Role::Runtime) => LibraryNames {
-            what: "HIP runtime",
-            files: rocm::HIP.files,
-            help: "install ROCm, or set AMDGPU_EP_HIP_LIBRARY to the full path of libamdhip64.so",
-            anchor: rocm::HIP.anchor,
-        },
+        (DriverKind::Amd, Role::Runtime) => {
+            LibraryNames { what: "HIP runtime", files: rocm::HIP.files, help: HIP_HELP, anchor: rocm::HIP.anchor }
+        }
         (DriverKind::Amd, Role::Rtc) => LibraryNames {
             what: "HIP run-time compiler",
             files: rocm::HIPRTC.files,
@@ -77,8 +84,7 @@ pub(crate) fn library(kind: DriverKind, role: Role) -> Option<LibraryNames> {
         (DriverKind::Host, Role::Runtime) => LibraryNames {
             what: "host driver",
             files: either(&["hip-host.dll", "hip_host.dll"], &["libhip-host.so", "libhip_host.so"]),
-            help: "put libhip-host.so next to the library that loads it, \
-                   or set AMDGPU_EP_HIP_HOST_LIBRARY to its full path",
+            help: HOST_HELP,
             anchor: "hipGetDeviceCount",
         },
         (DriverKind::Host, Role::Rtc | Role::BlasLt) => return None,

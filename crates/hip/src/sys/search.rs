@@ -57,8 +57,8 @@ impl Search {
                     let tree = Tree::of_hip(runtime);
                     // The runtime may be too old to load code from a newer compiler.
                     if let (Some(tree), Some(major)) = (&tree, major_version(runtime)) {
-                        let ending = format!(".so.{major}");
-                        tree.folders.iter().for_each(|folder| list.folder_by_ending(folder, &ending));
+                        let is_same = |name: &str| is_compiler_of(name, major);
+                        tree.folders.iter().for_each(|folder| list.folder_where(folder, is_same));
                     }
                     tree.iter().for_each(|tree| list.tree(tree, rocm::HIPRTC.below));
                     // Before ROCm 6 the compiler is part of the runtime library.
@@ -98,16 +98,49 @@ impl Search {
     }
 }
 
-/// The `7` of `libamdhip64.so.7` or `libamdhip64.so.7.2.53211`.
+/// The `7` of `libamdhip64.so.7`, `libamdhip64.so.7.2.53211` or `amdhip64_7.dll`.
 fn major_version(library: &Path) -> Option<&str> {
-    let (_, versions) = library.file_name()?.to_str()?.split_once(".so.")?;
-    versions.split('.').next()
+    let name = library.file_name()?.to_str()?;
+    match name.split_once(".so.") {
+        Some((_, versions)) => versions.split('.').next(),
+        None => name.split_once("64_")?.1.split('.').next(),
+    }
 }
 
-#[cfg(all(test, unix))]
+/// Whether this is the compiler that belongs to a runtime of this major version: `libhiprtc.so.7` or `hiprtc0701.dll`
+/// to 7.
+fn is_compiler_of(name: &str, major: &str) -> bool {
+    let of_windows = name.to_ascii_lowercase().starts_with(&format!("hiprtc{major:0>2}"));
+    name.ends_with(&format!(".so.{major}")) || of_windows
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_compiler_of_a_runtime_is_known_by_its_name() {
+        let major = |name: &str| major_version(Path::new(name)).map(str::to_owned);
+        assert_eq!(major("libamdhip64.so.7.2.53211").as_deref(), Some("7"));
+        assert_eq!(major("amdhip64_6.dll").as_deref(), Some("6"));
+        assert_eq!((major("libamdhip64.so"), major("amdhip64.dll")), (None, None));
+        assert!(is_compiler_of("libhiprtc.so.7", "7") && is_compiler_of("hiprtc0714.dll", "7"));
+        assert!(!is_compiler_of("libhiprtc.so.6", "7") && !is_compiler_of("hiprtc0602.dll", "7"));
+    }
+
+    #[cfg(windows)]
+    #[test]
+    fn the_compiler_is_searched_next_to_the_runtime_then_inside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["hiprtc0701.dll", "hiprtc0602.dll", "amdhip64_6.dll"];
+        names.iter().for_each(|name| std::fs::write(folder.path().join(name), "").unwrap());
+        let tried =
+            Search::default().candidates(DriverKind::Amd, Role::Rtc, Some(&folder.path().join("amdhip64_6.dll")));
+        let wanted = ["hiprtc0602.dll", "hiprtc0701.dll", "amdhip64_6.dll"];
+        assert_eq!(tried, wanted.map(|name| Candidate::File(folder.path().join(name))));
+    }
+
+    #[cfg(unix)]
     #[test]
     fn the_compiler_is_searched_next_to_the_runtime_then_inside_it_then_elsewhere() {
         let folder = tempfile::tempdir().unwrap();
@@ -130,7 +163,7 @@ mod tests {
         std::fs::create_dir(&deps).unwrap();
         let search = Search { own_folder: Some(deps.clone()), ..Search::default() };
         let tried = search.candidates(DriverKind::Host, Role::Runtime, None);
-        assert!(tried.contains(&Candidate::File(deps.join("../libhip_host.so"))), "{tried:?}");
+        assert!(tried.contains(&Candidate::File(deps.join("..").join(dylib::file_name("hip_host")))), "{tried:?}");
         assert!(tried.contains(&Candidate::NoFolder(deps.join("../lib"))), "{tried:?}");
     }
 }

@@ -47,7 +47,7 @@ impl Entries {
             return Err(format!("{}: the file is truncated: {missing} bytes are missing", file.display()));
         }
         // SAFETY: loading runs the library's initialisers; it is the plugin the user installed for this purpose.
-        let library = unsafe { Library::new(file) }.map_err(|error| reason(file, &error))?;
+        let library = unsafe { dylib::open_to_close(file) }.map_err(|error| reason(file, &error))?;
         // SAFETY: the two symbols have these types in every plugin of ONNX Runtime.
         unsafe {
             let create: CreateFn = *library.get(c"CreateEpFactories").map_err(|error| reason(file, &error))?;

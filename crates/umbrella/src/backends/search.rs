@@ -28,9 +28,9 @@ pub(crate) fn files(backend: &BackendName, own: Option<PathBuf>, folders: Option
 pub(super) fn help(backend: &BackendName) -> String {
     match backend.stem() {
         Some(stem) => {
-            let file = file_name(stem);
+            let (file, own) = (file_name(stem), file_name("amdgpu-ep"));
             format!(
-                "put {file} next to libamdgpu-ep, or add its folder to {PATH_VARIABLE}; profile=auto uses a backend that is installed"
+                "put {file} next to {own}, or add its folder to {PATH_VARIABLE}; profile=auto uses a backend that is installed"
             )
         }
         None => "set backend_library to a plugin library of ONNX Runtime".to_owned(),
