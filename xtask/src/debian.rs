@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::shell;
+use crate::{output, shell};
 
 /// apt with private state in a folder, which needs neither root nor the machine's package lists.
 pub struct Apt {
@@ -98,6 +98,30 @@ impl Apt {
     fn root(&self) -> PathBuf {
         self.folder.join("root")
     }
+}
+
+/// Installs packages on this machine unless all `programs` are there. Needs Debian or a relative of it, and root.
+///
+/// # Errors
+/// Says why the programs are not available.
+pub fn install(programs: &[&str], packages: &[&str]) -> Result<(), String> {
+    let missing: Vec<&str> =
+        programs.iter().copied().filter(|program| !shell::succeeds(program, &["--version"])).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let missing = missing.join(" and ");
+    let root = shell::capture(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
+    if !root || !shell::succeeds("apt-get", &["--version"]) {
+        return Err(format!("cannot run {missing}, and installing packages needs root and apt-get"));
+    }
+    output::say(format_args!("installing {} with apt-get", packages.join(" ")));
+    let mut apt = Command::new("sh");
+    apt.args(["-c", r#"apt-get update -q && apt-get install -q -y --no-install-recommends "$@""#, "sh"]).args(packages);
+    shell::capture(apt.env("DEBIAN_FRONTEND", "noninteractive")).map_err(|error| {
+        format!("cannot run {missing}, and apt-get cannot install it: {}", error.to_string().lines().last().unwrap_or_default().trim())
+    })?;
+    Ok(())
 }
 
 /// A folder of unpacked packages.

@@ -15,7 +15,7 @@ use crate::shard::Shard;
 use crate::stage::Stage;
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
-use crate::{built, junit, shell, stage};
+use crate::{built, debian, junit, shell, stage};
 
 /// Test files with these prefixes run once, in the virtual environment's ONNX Runtime: only that one has GenAI, and
 /// terminals behave the same with all versions.
@@ -123,8 +123,13 @@ pub fn serve(context: &Context<'_>) -> Result<Outcome> {
         "requirements-serve.txt",
         "anthropic, langchain_openai, llm, openai, schemathesis, selenium",
     )?;
+    // Without a browser, the tests of the page are skipped with this reason.
+    let browser = debian::install(&["chromium", "chromedriver"], &["chromium", "chromium-driver"]);
     let clients = Python { interpreter, runtimes: Vec::new() };
     run(context.workspace, &clients, "serve", |pytest| {
+        if let Err(reason) = &browser {
+            pytest.env("AMDGPU_EP_TEST_NO_BROWSER", reason);
+        }
         pytest
             .args(["tests/serve", "--durations", "5"])
             .env("AMDGPU_EP_LIBRARY", library)

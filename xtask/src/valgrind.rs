@@ -4,12 +4,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::test::{Context, Outcome};
-use crate::{built, output, shell};
+use crate::{built, debian, output, shell};
 
 const OUR_LIBRARIES: [&str; 3] = ["libamdgpu-ep.so", "libhip-backend.so", "libhip-host.so"];
 
@@ -21,7 +20,7 @@ const NOT_AN_ERROR: [&str; 2] = ["Leak_StillReachable", "Leak_PossiblyLost"];
 /// # Errors
 /// When the program fails or valgrind reports an error with a frame in our code.
 pub fn run(context: &Context<'_>) -> Result<Outcome> {
-    if let Err(reason) = install() {
+    if let Err(reason) = debian::install(&["valgrind"], &["valgrind"]) {
         return Ok(Outcome::Skipped(reason));
     }
     let stage = context.stage()?;
@@ -55,23 +54,6 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
         bail!("valgrind reports {} errors ({} distinct) with frames in our libraries", ours.len(), distinct.len());
     }
     Ok(Outcome::Passed(format!("3 cycles, {} records, none in our libraries", records.len())))
-}
-
-fn install() -> Result<(), String> {
-    if shell::succeeds("valgrind", &["--version"]) {
-        return Ok(());
-    }
-    let root = shell::capture(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
-    if !root || !shell::succeeds("apt-get", &["--version"]) {
-        return Err("valgrind is not installed, and installing it needs root and apt-get".into());
-    }
-    output::say(format_args!("installing valgrind with apt-get"));
-    let mut apt = Command::new("sh");
-    apt.args(["-c", "apt-get update -q && apt-get install -q -y --no-install-recommends valgrind"]);
-    shell::capture(apt.env("DEBIAN_FRONTEND", "noninteractive")).map_err(|error| {
-        format!("apt-get cannot install valgrind: {}", error.to_string().lines().last().unwrap_or_default().trim())
-    })?;
-    Ok(())
 }
 
 /// One `<error>` of valgrind's XML.
