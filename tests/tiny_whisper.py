@@ -110,7 +110,8 @@ def encoder(mels, half):
     return net
 
 
-def decoder(half):
+def decoder(half, shared):
+    """With `shared`, keys and values stay in buffers of the longest sequence, and an input has the length of the past."""
     net = Network("decoder", 12, half)
     ids = net.input("input_ids", ["batch_size", "sequence_length"], TensorProto.INT32)
     for part in ("key", "value"):
@@ -120,7 +121,11 @@ def decoder(half):
     # The positions are counted from the length of the past.
     zero, one, two = (net.constant(f"number{at}", np.array([at])) for at in range(3))
     new = net.node("Gather", [net.node("Shape", [ids], "shape/ids"), one], "new", axis=0)
-    past = net.node("Gather", [net.node("Shape", ["past_key_self_0"], "shape/past"), two], "past", axis=0)
+    if shared:
+        length = net.input("past_sequence_length", [1], TensorProto.INT32)
+        past = net.node("Cast", [length], "past", to=TensorProto.INT64)
+    else:
+        past = net.node("Gather", [net.node("Shape", ["past_key_self_0"], "shape/past"), two], "past", axis=0)
     total = net.node("Add", [new, past], "total")
     table = net.weight("positions", CONTEXT, HIDDEN, gain=3.0)
     places = net.node("Slice", [table, past, total, zero, one], "places")
@@ -130,7 +135,7 @@ def decoder(half):
         name = f"decoder.{layer}"
         normed = net.norm(f"{name}.norm", x)
         q, k, v = (net.linear(f"{name}.{part}", normed, HIDDEN, gain=2.0) for part in "qkv")
-        pasts = [f"past_{part}_self_{layer}" for part in ("key", "value")]
+        pasts = [f"past_{part}_self_{layer}" for part in ("key", "value")] + (["past_sequence_length"] if shared else [])
         presents = [net.output(f"present_{part}_self_{layer}", ["batch_size", HEADS, "total_sequence_length", HEAD]) for part in ("key", "value")]
         x = net.node("Add", [x, net.attention(name, [q, k, v, "", "", "", *pasts], presents, unidirectional=1)], f"{name}/Sum")
         q = net.linear(f"{name}.cross.q", net.norm(f"{name}.cross.norm", x), HIDDEN, gain=3.0)
@@ -158,12 +163,14 @@ def tokenizer():
     }
 
 
-def genai_config():
+def genai_config(shared):
     end = special("<|endoftext|>")
     heads = {"head_size": HEAD, "hidden_size": HIDDEN, "num_attention_heads": HEADS, "num_hidden_layers": LAYERS,
              "num_key_value_heads": HEADS, "session_options": {"log_id": "tiny", "provider_options": []}}
     inputs = {"input_ids": "input_ids", "past_key_names": "past_key_self_%d", "past_value_names": "past_value_self_%d",
               "cross_past_key_names": "past_key_cross_%d", "cross_past_value_names": "past_value_cross_%d"}
+    if shared:
+        inputs["past_sequence_length"] = "past_sequence_length"
     outputs = {"logits": "logits", "present_key_names": "present_key_self_%d", "present_value_names": "present_value_self_%d"}
     encoded = {"encoder_hidden_states": "hidden_states", "cross_present_key_names": "present_key_cross_%d",
                "cross_present_value_names": "present_value_cross_%d"}
@@ -172,7 +179,7 @@ def genai_config():
         "pad_token_id": end, "decoder": {"filename": "decoder.onnx", **heads, "inputs": inputs, "outputs": outputs},
         "encoder": {"filename": "encoder.onnx", **heads, "inputs": {"audio_features": "audio_features"}, "outputs": encoded},
     }
-    search = {"do_sample": False, "max_length": CONTEXT, "num_beams": 1, "top_k": 1, "past_present_share_buffer": False}
+    search = {"do_sample": False, "max_length": CONTEXT, "num_beams": 1, "top_k": 1, "past_present_share_buffer": shared}
     return {"model": model, "search": search}
 
 
@@ -188,17 +195,17 @@ def audio_processor_config(mels):
     return {"feature_extraction": {"sequence": [{"operation": step} for step in steps]}}
 
 
-def write(folder, mels=80, half=False):
-    """Writes the files of a model."""
+def write(folder, mels=80, half=False, shared=False):
+    """Writes the files of a model. The weights depend only on `mels`."""
     folder.mkdir(parents=True, exist_ok=True)
     encoder(mels, half).save(folder / "encoder.onnx")
-    decoder(half).save(folder / "decoder.onnx")
+    decoder(half, shared).save(folder / "decoder.onnx")
     end = "<|endoftext|>"
     files = {
         "tokenizer.json": tokenizer(),
         "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": end, "eos_token": end,
                                   "pad_token": end, "unk_token": end, "clean_up_tokenization_spaces": False},
-        "genai_config.json": genai_config(),
+        "genai_config.json": genai_config(shared),
         "audio_processor_config.json": audio_processor_config(mels),
     }
     for name, content in files.items():

@@ -1,6 +1,9 @@
-"""Computes Whisper's features of samples at 16 kHz with the transformers library: 32-bit floats from stdin to stdout.
+"""Computes Whisper's features with the transformers library, for the Rust test `speech_features`.
 
-    python tests/whisper_features.py BANDS < SAMPLES > FEATURES
+    python tests/whisper_features.py BANDS... < SIGNALS > FEATURES
+
+Stdin has signals at 16 kHz: the number of samples as a 32-bit integer, then 32-bit floats. Stdout gets the features of each
+signal with each number of bands, as 32-bit floats.
 """
 import os
 import sys
@@ -11,7 +14,11 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"  # it warns that there is no PyTo
 
 from transformers import WhisperFeatureExtractor
 
-samples = np.frombuffer(sys.stdin.buffer.read(), "<f4")
-extractor = WhisperFeatureExtractor(feature_size=int(sys.argv[1]))
-found = extractor(samples, sampling_rate=16000, return_tensors="np").input_features[0]
-sys.stdout.buffer.write(found.astype("<f4").tobytes())
+extractors = [WhisperFeatureExtractor(feature_size=int(bands)) for bands in sys.argv[1:]]
+data = sys.stdin.buffer.read()
+while data:
+    end = 4 + 4 * int.from_bytes(data[:4], "little")
+    samples, data = np.frombuffer(data[4:end], "<f4"), data[end:]
+    for extractor in extractors:
+        found = extractor(samples, sampling_rate=16000, return_tensors="np").input_features
+        sys.stdout.buffer.write(found.astype("<f4").tobytes())

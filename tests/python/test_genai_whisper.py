@@ -1,5 +1,5 @@
 """Speech to text: the tokens of `amdgpu-ep transcribe`, and of ONNX Runtime GenAI on our device, are those of GenAI on its CPU
-provider. GenAI has its own features of audio, so these are compared, too."""
+provider. GenAI computes the features of audio itself, so these are compared, too."""
 import json
 import sys
 from pathlib import Path
@@ -16,14 +16,22 @@ from tiny_whisper import VOCABULARY, save_wav, signal, special
 
 pytestmark = pytest.mark.environment(AMDGPU_EP_PATH=LIBRARY)
 
-SEEDS = range(6)
+SEEDS = range(4)
 ENGLISH = "<|startoftranscript|><|en|><|transcribe|><|notimestamps|>"
 
 
-@pytest.fixture(scope="module", params=[80, 128], ids=["80 bands", "128 bands"])
-def folder(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("whisper") / "model"
-    tiny_whisper.write(place, mels=request.param)
+    tiny_whisper.write(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """The same weights, with keys and values in shared buffers."""
+    place = tmp_path_factory.mktemp("whisper") / "shared"
+    tiny_whisper.write(place, shared=True)
     return place
 
 
@@ -69,10 +77,11 @@ def transcribed(folder, audio, *words):
     return found, [segment["tokens"] for segment in found["segments"]]
 
 
-def test_genai_gives_the_same_tokens_on_the_device(folder, recordings):
+def test_genai_gives_the_same_tokens_on_the_device(folder, shared, recordings):
+    """GenAI refuses separate buffers on this provider, so the decoder on the device has shared ones."""
     import onnxruntime_genai as og
 
-    models = [loaded(og, folder, provider) for provider in ("cpu", "amdgpu")]
+    models = [loaded(og, folder, "cpu"), loaded(og, shared, "amdgpu")]
     texts = [[by_genai(og, model, audio) for audio in recordings] for model in models]
     assert texts[1] == texts[0]
     assert len({tuple(tokens) for tokens in texts[0]}) == len(recordings), "the audio must make a difference"
@@ -80,16 +89,28 @@ def test_genai_gives_the_same_tokens_on_the_device(folder, recordings):
 
 
 @pytest.mark.parametrize("provider", ["cpu", "amdgpu"])
-def test_tokens_are_those_of_genai(folder, recordings, provider):
+def test_tokens_are_those_of_genai(folder, shared, recordings, provider):
     import onnxruntime_genai as og
 
     model = loaded(og, folder, "cpu")
     for audio in recordings:
-        found, tokens = transcribed(folder, audio, "--language", "en", "--provider", provider)
+        expected = [by_genai(og, model, audio)]
+        for place in (folder, shared):
+            found, tokens = transcribed(place, audio, "--language", "en", "--provider", provider)
+            assert tokens == expected, audio
+            assert found["language"] == "en" and found["notices"] == []
+            assert found["provider"].startswith("AMDGPU" if provider == "amdgpu" else "CPU")
+    del model
+
+
+def test_models_with_128_bands_run(recordings, tmp_path):
+    import onnxruntime_genai as og
+
+    tiny_whisper.write(tmp_path / "large", mels=128)
+    model = loaded(og, tmp_path / "large", "cpu")
+    for audio in recordings[:3]:
+        tokens = transcribed(tmp_path / "large", audio, "--language", "en", "--provider", "amdgpu")[1]
         assert tokens == [by_genai(og, model, audio)], audio
-        assert found["language"] == "en"
-        assert found["provider"].startswith("AMDGPU" if provider == "amdgpu" else "CPU")
-        assert found["notices"] == []
     del model
 
 
@@ -262,4 +283,4 @@ def test_language_models_are_refused(recordings):
     from genai_support import folder_of
 
     message = error("transcribe", folder_of("nano-fp32"), recordings[0], "--provider", "cpu")
-    assert "<|startoftranscript|>" in message or "does not transcribe" in message
+    assert "does not transcribe audio" in message

@@ -268,7 +268,10 @@ mod tests {
     fn completions_know_the_commands() {
         for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
             let script = completions(shell);
-            assert!(["generate", "chat", "transcribe", "doctor"].iter().all(|command| script.contains(command)), "{script}");
+            assert!(
+                ["generate", "chat", "transcribe", "doctor"].iter().all(|command| script.contains(command)),
+                "{script}"
+            );
         }
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Feed {
     pruned: bool,
     position_rows: usize,
     mask: Option<Mask>,
+    /// The columns in the cache.
+    past_length: Option<HostTensor>,
     /// Tensors for runs of one column. They never change, so recorded runs stay valid.
     single: Tokens,
     /// Tensors of the last run of several columns; dropped by the next run of one column.
@@ -80,6 +82,10 @@ impl Feed {
             pruned: layout.pruned,
             position_rows: layout.position_rows,
             mask: layout.mask.map(|element| Mask::new(&layout.host, element, batch, max_length)).transpose()?,
+            past_length: layout
+                .past_length
+                .map(|element| HostTensor::new(&layout.host, element, &[1]).doing(MAKING))
+                .transpose()?,
             single: Tokens::new(layout, batch, 1, vocab_size)?,
             prompt: None,
         })
@@ -95,6 +101,9 @@ impl Feed {
     ) -> Result<()> {
         if let Some(mask) = &mut self.mask {
             mask.update(span.mask, span.total, columns)?;
+        }
+        if let Some(length) = &mut self.past_length {
+            write_integers(length, std::iter::once(span.past as i64));
         }
         if span.padded > 1 {
             self.prompt = Some(Tokens::new(layout, self.batch, span.padded, self.vocab_size)?);
@@ -131,7 +140,8 @@ impl Feed {
         let tokens = self.prompt.as_mut().unwrap_or(&mut self.single);
         let inputs = [Some(tokens.ids.tensor()), self.mask.as_ref().map(|mask| mask.tensor.tensor())];
         let positions = tokens.positions.as_ref().map(HostTensor::tensor);
-        (inputs.into_iter().chain([positions]).flatten(), &mut tokens.logits)
+        let past_length = self.past_length.as_ref().map(HostTensor::tensor);
+        (inputs.into_iter().chain([positions, past_length]).flatten(), &mut tokens.logits)
     }
 
     /// Checks the shape of logits that ONNX Runtime allocated.
@@ -167,7 +177,8 @@ pub(crate) fn input_names(model: &Model) -> impl Iterator<Item = &str> {
     let (layout, names) = (model.layout(), &model.config().names);
     let mask = layout.mask.map(|_| names.attention_mask.as_str());
     let positions = layout.positions.map(|_| names.position_ids.as_str());
-    [Some(names.input_ids.as_str()), mask, positions].into_iter().flatten()
+    let past_length = layout.past_length.map(|_| names.past_length.as_str());
+    [Some(names.input_ids.as_str()), mask, positions, past_length].into_iter().flatten()
 }
 
 impl Tokens {

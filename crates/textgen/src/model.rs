@@ -50,6 +50,8 @@ pub(crate) struct Layout {
     pub caches: Vec<CacheLayout>,
     /// Past and present of each state.
     pub states: Vec<StateLayout>,
+    /// The number of earlier tokens; only in decoders that read the output of an encoder.
+    pub past_length: Option<Element>,
     /// What it reads from an encoder.
     pub cross: Vec<CrossLayout>,
     /// Where the session wants the cache; `None` means host memory.
@@ -290,6 +292,10 @@ impl Reader<'_> {
         let (caches, first) = self.caches()?;
         let states = self.states()?;
         let cross = self.cross()?;
+        let past_length = match cross.is_empty() {
+            true => None,
+            false => self.optional_integers(&names.past_length)?,
+        };
         self.all_inputs_are_fed(&caches, &states, &cross)?;
         let cache_place = MemoryLocation::of_input(self.session, first).doing(PLACING)?;
         let host = MemoryLocation::host(runtime.environment().runtime()).doing("describing host memory")?;
@@ -305,6 +311,7 @@ impl Reader<'_> {
             last_alone: false,
             caches,
             states,
+            past_length,
             cross,
             cache_place,
         })
@@ -443,18 +450,14 @@ impl Reader<'_> {
         Ok((element, tokens == 1))
     }
 
-    fn all_inputs_are_fed(
-        &self,
-        caches: &[CacheLayout],
-        states: &[StateLayout],
-        cross: &[CrossLayout],
-    ) -> Result<()> {
+    fn all_inputs_are_fed(&self, caches: &[CacheLayout], states: &[StateLayout], cross: &[CrossLayout]) -> Result<()> {
         let names = &self.config.names;
         let fed = |name: &str| {
             [&names.input_ids, &names.attention_mask, &names.position_ids].into_iter().any(|known| known == name)
                 || caches.iter().any(|cache| cache.past == name)
                 || states.iter().any(|state| state.past == name)
                 || cross.iter().any(|cross| cross.past == name)
+                || (!cross.is_empty() && names.past_length == name)
         };
         let others: Vec<&str> =
             self.session.inputs().iter().map(|input| input.name.as_str()).filter(|name| !fed(name)).collect();

@@ -178,11 +178,8 @@ fn check_names(check: &Check<'_>, inputs: raw::Inputs, outputs: raw::Outputs) ->
             outputs.present_recurrent_names,
             "present.%d.recurrent",
         )?,
-        cross_key: pattern(
-            &format!("{input}.cross_past_key_names"),
-            inputs.cross_past_key_names,
-            "past_key_cross_%d",
-        )?,
+        past_length: name(inputs.past_sequence_length, "past_sequence_length"),
+        cross_key: pattern(&format!("{input}.cross_past_key_names"), inputs.cross_past_key_names, "past_key_cross_%d")?,
         cross_value: pattern(
             &format!("{input}.cross_past_value_names"),
             inputs.cross_past_value_names,

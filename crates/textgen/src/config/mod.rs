@@ -90,6 +90,8 @@ pub struct Names {
     pub present_conv: String,
     /// Outputs with the states of linear attention.
     pub present_recurrent: String,
+    /// The number of earlier tokens, in decoders that read the output of an encoder.
+    pub past_length: String,
     /// Keys that an encoder computed.
     pub cross_key: String,
     /// Values that an encoder computed.

@@ -134,6 +134,7 @@ pub(super) struct Inputs {
     pub past_recurrent_names: Option<String>,
     pub cross_past_key_names: Option<String>,
     pub cross_past_value_names: Option<String>,
+    pub past_sequence_length: Option<String>,
 }
 
 #[derive(Deserialize, Default)]

@@ -14,7 +14,7 @@ use crate::{Error, Result, Runtime};
 use super::log_mel::FRAMES;
 
 /// More bands than any model has.
-const MAX_BANDS: u64 = 512;
+const MAX_BANDS: usize = 512;
 
 /// An encoder that is ready to run.
 #[derive(Debug)]
@@ -39,14 +39,22 @@ impl Encoder {
         for cross in &decoder.layout().cross {
             let found = output(path, session.outputs(), &cross.present)?;
             if found != cross.element {
-                let problem =
-                    format!("its output {:?} is {}, but the decoder reads {}", cross.present, found.name(), cross.element.name());
+                let problem = format!(
+                    "its output {:?} is {}, but the decoder reads {}",
+                    cross.present,
+                    found.name(),
+                    cross.element.name()
+                );
                 return Err(wrong(path, problem, "use the encoder and the decoder of the same model"));
             }
         }
         if decoder.layout().cross.is_empty() {
             let problem = "the decoder has no inputs for its output".to_owned();
-            return Err(wrong(path, problem, "model.decoder.inputs.cross_past_key_names names them, with %d for the layer"));
+            return Err(wrong(
+                path,
+                problem,
+                "model.decoder.inputs.cross_past_key_names names them, with %d for the layer",
+            ));
         }
         let crosses = decoder.layout().cross.iter().map(|cross| cross.present.as_str());
         let outputs = std::iter::once(names.hidden_states.as_str()).chain(crosses);
@@ -82,7 +90,8 @@ fn fill<T: bytemuck::Pod>(tensor: &mut HostTensor, values: &[f32], convert: fn(f
 
 /// The type and the bands of the only input.
 fn input(path: &Path, inputs: &[Port], names: &EncoderConfig) -> Result<(Element, usize)> {
-    let expected = format!("expected the only input {:?}, floats of shape [batch, bands, {FRAMES}]", names.audio_features);
+    let expected =
+        format!("expected the only input {:?}, floats of shape [batch, bands, {FRAMES}]", names.audio_features);
     let [port] = inputs else {
         return Err(wrong(path, format!("it has {} inputs", inputs.len()), &expected));
     };
@@ -91,11 +100,7 @@ fn input(path: &Path, inputs: &[Port], names: &EncoderConfig) -> Result<(Element
     }
     match &port.kind {
         &Kind::Tensor(element @ (Element::F32 | Element::F16 | Element::Bf16), ref dims) => match dims[..] {
-            [_, Dim::Size(bands), Dim::Size(frames)]
-                if frames as usize == FRAMES && (1..=MAX_BANDS).contains(&(bands as u64)) =>
-            {
-                Ok((element, bands as usize))
-            }
+            [_, Dim::Size(bands), Dim::Size(FRAMES)] if (1..=MAX_BANDS).contains(&bands) => Ok((element, bands)),
             _ => Err(wrong(path, format!("its input is {}", port.kind), &expected)),
         },
         kind => Err(wrong(path, format!("its input is {kind}"), &expected)),

@@ -16,11 +16,8 @@ const WINDOW: usize = 400;
 /// Samples from a frame to the next.
 const HOP: usize = 160;
 
-/// Seconds that the model reads at once.
-pub(super) const CHUNK_SECONDS: usize = 30;
-
-/// Samples that the model reads at once.
-pub(super) const CHUNK: usize = CHUNK_SECONDS * RATE as usize;
+/// Samples that the model reads at once, which are 30 seconds.
+pub(super) const CHUNK: usize = 30 * RATE as usize;
 
 /// Frames that the model reads at once.
 pub(super) const FRAMES: usize = CHUNK / HOP;

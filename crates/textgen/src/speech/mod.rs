@@ -30,7 +30,7 @@ mod wav;
 use std::io::Read;
 
 use encoder::Encoder;
-use log_mel::{CHUNK, CHUNK_SECONDS, RATE};
+use log_mel::{CHUNK, RATE};
 use prompt::Prompt;
 use resample::Resampler;
 use suppress::Suppressed;
@@ -109,16 +109,16 @@ impl Transcriber {
     /// # Errors
     /// When a file cannot be loaded, does not match the configuration, or a GPU is required and not available.
     pub fn load(runtime: &Runtime, config: &Config) -> Result<Transcriber> {
-        // The small files first: loading the model may take minutes.
-        let tokenizer = Tokenizer::from_folder(config)?;
-        let prompt = Prompt::new(config, &tokenizer)?;
-        let suppressed = Suppressed::from_folder(config)?;
         let Some(names) = &config.encoder else {
             return Err(Error::request(
                 format!("a model of type {:?} without an encoder does not transcribe audio", config.kind),
                 "name a folder of type whisper, whose genai_config.json has model.encoder",
             ));
         };
+        // The small files first: loading the model may take minutes.
+        let tokenizer = Tokenizer::from_folder(config)?;
+        let prompt = Prompt::new(config, &tokenizer)?;
+        let suppressed = Suppressed::from_folder(config)?;
         let model = Model::load(runtime, config)?;
         let encoder = Encoder::load(runtime, &model, names)?;
         let max_length = check_max_length(&model, None)?;
@@ -158,7 +158,7 @@ impl Transcriber {
                 break;
             }
         }
-        if transcript.segments.is_empty() && audio.is_empty() {
+        if transcript.segments.is_empty() && audio.is_empty {
             return Err(Error::request("the audio has no samples", "record or convert it again"));
         }
         transcript.language = language.map(|token| self.prompt.code(token).to_owned());
@@ -233,10 +233,6 @@ impl<R: Read> Samples<R> {
         })
     }
 
-    fn is_empty(&self) -> bool {
-        self.is_empty
-    }
-
     /// The samples of the next 30 seconds, or of the rest.
     fn chunk(&mut self) -> Result<Option<&[f32]>> {
         while self.pending.len() < CHUNK && !self.has_ended {
@@ -254,8 +250,6 @@ impl<R: Read> Samples<R> {
         Ok((!self.chunk.is_empty()).then_some(&self.chunk))
     }
 }
-
-const _: () = assert!(CHUNK == CHUNK_SECONDS * RATE as usize);
 
 #[cfg(test)]
 mod tests {

@@ -156,7 +156,8 @@ impl Format {
         read_exactly(source, &mut bytes[..known])?;
         skip(source, size - known as u32)?;
         let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let (channels, rate, bits) = (short(2), u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]), short(14));
+        let (channels, rate, bits) =
+            (short(2), u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]), short(14));
         let format = match short(0) {
             EXTENSIBLE if known == bytes.len() => short(24),
             format => format,
@@ -168,9 +169,8 @@ impl Format {
             let problem = format!("{rate} samples per second are not in {} to {}", RATES.start(), RATES.end());
             return Err(wrong(problem));
         }
-        let sample = Sample::of(format, bits).ok_or_else(|| {
-            wrong(format!("samples of {bits} bits in format {format} are not supported"))
-        })?;
+        let sample = Sample::of(format, bits)
+            .ok_or_else(|| wrong(format!("samples of {bits} bits in format {format} are not supported")))?;
         Ok(Format { sample, channels: channels.into(), rate })
     }
 }
@@ -234,13 +234,14 @@ mod tests {
         WavReader::new(file).map(|_| ()).unwrap_err().to_string()
     }
 
+    fn integer(value: f64, bits: u32) -> i32 {
+        (value * f64::from(1u32 << (bits - 1))) as i32
+    }
+
     #[test]
     fn every_format_gives_the_same_numbers() {
         const EXPECTED: [f64; 4] = [0.5, -1.0, 0.0, 0.25];
         let bytes = |write: fn(f64) -> Vec<u8>| EXPECTED.iter().flat_map(|&value| write(value)).collect::<Vec<u8>>();
-        fn integer(value: f64, bits: u32) -> i32 {
-            (value * f64::from(1u32 << (bits - 1))) as i32
-        }
         let cases = [
             (PCM, 8, bytes(|value| vec![(value * 128.0 + 128.0) as u8])),
             (PCM, 16, bytes(|value| (integer(value, 16) as i16).to_le_bytes().to_vec())),
@@ -250,7 +251,11 @@ mod tests {
             (FLOAT, 64, bytes(|value| value.to_le_bytes().to_vec())),
         ];
         for (format, bits, data) in cases {
-            assert_eq!(samples(&wav(format, 1, 16_000, bits, &data)), EXPECTED.map(|value| value as f32), "{bits} bits");
+            assert_eq!(
+                samples(&wav(format, 1, 16_000, bits, &data)),
+                EXPECTED.map(|value| value as f32),
+                "{bits} bits"
+            );
         }
     }
 
