@@ -1,11 +1,11 @@
 //! The policy: which backend runs a step of a plan.
 //!
-//! Results of tuning decide first: the fastest measured candidate runs the step. Without them, the backends of
-//! [`ORDER`] are asked in turn, and the first that accepts the step runs it. The host runs what no backend accepts.
+//! Results of tuning decide first: the fastest measured candidate runs the step. Without them, the backends are asked
+//! in [`order`], and the first that accepts the step runs it. The host runs what no backend accepts.
 //!
 //! | backend | is asked for | rule |
 //! |---|---|---|
-//! | BLASLt | matrix products of many rows that are large enough for a library call | [`check_blas`], [`check_blas_size`] |
+//! | BLASLt | matrix products of many rows, and convolutions that are such products, that are large enough for a library call | [`check_blas`], [`check_blas_size`] |
 //! | hipDNN | what the session offers to it | [`Mode::offers`], [`Offers::check`] |
 //! | our kernels | everything | – |
 //!
@@ -29,8 +29,15 @@ pub(crate) enum Backend {
     Kernels,
 }
 
-/// The order in which backends are asked if no measurement decides.
-pub(crate) const ORDER: [Backend; 3] = [Backend::BlasLt, Backend::HipDnn, Backend::Kernels];
+/// The order in which backends are asked for a step if no measurement decides.
+pub(crate) fn order(prim: &Prim) -> [Backend; 3] {
+    // Convolutions with one tap are products too, but hipDNN has kernels for what they really are.
+    if asks_dnn_first(prim) {
+        [Backend::HipDnn, Backend::BlasLt, Backend::Kernels]
+    } else {
+        [Backend::BlasLt, Backend::HipDnn, Backend::Kernels]
+    }
+}
 
 /// The number of BLASLt algorithms that tuning measures for a product.
 pub(crate) const BLAS_ALGORITHMS: usize = 8;

@@ -27,6 +27,7 @@ pub mod memory;
 pub mod ops;
 pub mod pass;
 pub mod plan;
+pub mod pointwise;
 pub mod prim;
 pub mod product;
 pub mod quant;

@@ -1,6 +1,6 @@
 //! Convolutions, pooling and resizing.
 use graph::prim::{Conv, Coordinates, Interpolation, Lrn, Nearest, Pool, PoolKind, ProductKind, Resize};
-use graph::{DType, Prim};
+use graph::{DType, Prim, View};
 
 use crate::products::fused;
 use crate::{Sample, sample};
@@ -18,10 +18,9 @@ pub(crate) fn images(dtype: DType, samples: &mut Vec<Sample>) {
     let weights: (DType, &[usize]) = (dtype, &[64, 64, 3, 3]);
     let inputs = [x, weights, (dtype, &[64][..])];
     let mut turned = sample(format!("conv channels last {dtype}"), ProductKind::Conv(conv(1)).into(), &inputs, &[x]);
-    for view in turned.step.inputs.iter_mut().take(1).chain(&mut turned.step.outputs) {
-        view.strides = [64 * 28 * 28isize, 1, 28 * 64, 64].into_iter().collect();
-    }
+    turn(turned.step.inputs.iter_mut().take(1).chain(&mut turned.step.outputs));
     samples.push(turned);
+    tiled(dtype, samples);
     let prim = ProductKind::ConvTranspose(Conv { strides: [2usize, 2].into_iter().collect(), ..conv(1) }).into();
     samples.push(sample(format!("conv_transpose {dtype}"), prim, &inputs, &[(dtype, &[2, 64, 55, 55])]));
     for (kind, word) in
@@ -30,10 +29,7 @@ pub(crate) fn images(dtype: DType, samples: &mut Vec<Sample>) {
         let mut pool = sample(format!("pool {word} {dtype}"), pool(kind, 3, 2), &[x], &[(dtype, &[2, 64, 14, 14])]);
         samples.push(Sample { label: pool.label.clone(), step: pool.step.clone() });
         pool.label = format!("pool {word} channels last {dtype}");
-        for view in pool.step.inputs.iter_mut().chain(&mut pool.step.outputs) {
-            let [c, h, w] = [1, 2, 3].map(|axis| view.shape[axis] as isize);
-            view.strides = [c * h * w, 1, w * c, c].into_iter().collect();
-        }
+        turn(pool.step.inputs.iter_mut().chain(&mut pool.step.outputs));
         samples.push(pool);
         // Enough elements that threads compute several, and windows of any size.
         let (from, to): ([usize; 4], [usize; 4]) = ([32, 64, 112, 112], [32, 64, 56, 56]);
@@ -56,6 +52,37 @@ pub(crate) fn images(dtype: DType, samples: &mut Vec<Sample>) {
     }
     let prim = Prim::Lrn(Lrn { alpha: 1e-4, beta: 0.75, bias: 1.0, size: 5 });
     samples.push(sample(format!("lrn {dtype}"), prim, &[x], &[x]));
+}
+
+/// Convolutions of images and weights with channels innermost: as they are and with an epilogue, with so many rows and
+/// columns that they use each tile, deep enough to be split, and with few channels.
+fn tiled(dtype: DType, samples: &mut Vec<Sample>) {
+    for (name, images, channels, maps, extent) in [
+        ("", 2usize, 64usize, 64usize, 28usize),
+        ("many ", 32, 64, 64, 56),
+        ("wide ", 64, 128, 128, 28),
+        ("deep ", 1, 512, 512, 7),
+        ("few channels ", 32, 3, 64, 112),
+    ] {
+        let (x, w, y) = ([images, channels, extent, extent], [maps, channels, 3, 3], [images, maps, extent, extent]);
+        let inputs: [(DType, &[usize]); 4] = [(dtype, &x), (dtype, &w), (dtype, &[maps]), (dtype, &y)];
+        let kind = ProductKind::Conv(conv(1));
+        for (word, prim, inputs) in
+            [("", kind.clone().into(), &inputs[..3]), ("add relu ", fused(kind, 3, dtype), &inputs)]
+        {
+            let mut step = sample(format!("conv tiled {name}{word}{dtype}"), prim, inputs, &[(dtype, &y)]);
+            turn(step.step.inputs.iter_mut().chain(&mut step.step.outputs));
+            samples.push(step);
+        }
+    }
+}
+
+/// Lays images out with their channels innermost.
+fn turn<'a>(views: impl Iterator<Item = &'a mut View>) {
+    for view in views.filter(|view| view.shape.len() == 4) {
+        let [c, h, w] = [1, 2, 3].map(|axis| view.shape[axis] as isize);
+        view.strides = [c * h * w, 1, w * c, c].into_iter().collect();
+    }
 }
 
 /// Pooling over square windows, with centred padding.

@@ -12,6 +12,17 @@ DEV void copy_ahead(void* to, const void* from) {
   *(Pack<u32, 4>*)to = *(const Pack<u32, 4>*)from;
 #endif
 }
+// The same, but zeros if the chunk does not exist; `from` is a readable address in any case.
+DEV void copy_ahead_or_zeros(void* to, const void* from, bool is_in) {
+#if defined(__CUDACC_RTC__)
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+               :
+               : "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(is_in ? 16 : 0)
+               : "memory");
+#else
+  *(Pack<u32, 4>*)to = is_in ? *(const Pack<u32, 4>*)from : Pack<u32, 4>{};
+#endif
+}
 // Ends the current group of copies.
 DEV void end_group() {
 #if defined(__CUDACC_RTC__)

@@ -1,4 +1,5 @@
-// Products without tiles, one thread per sum: convolutions with few channels per group, and tiny matrices.
+// Products without tiles, one thread per sum: convolutions with few channels per group, and tiny matrices. ROWS_FIRST: 1
+// if adjacent threads have adjacent rows and groups, else adjacent columns.
 KERNEL(direct, 256, ProductArgs) {
   Window w;
 #if CONV
@@ -9,8 +10,14 @@ KERNEL(direct, 256, ProductArgs) {
   const u64 count = (u64)a.rows * w.columns * a.batches;
   const u64 at = block_number() * 256 + threadIdx.x;
   if (at < count) {
+#if ROWS_FIRST
+    u64 lines = (u64)a.rows * a.batches, rest = at % lines;
+    u32 column = (u32)(at / lines);
+#else
     u64 rest = at / w.columns;
-    u32 column = (u32)(at - rest * w.columns), batch = (u32)(rest / a.rows), row = (u32)(rest - (u64)batch * a.rows);
+    u32 column = (u32)(at - rest * w.columns);
+#endif
+    u32 batch = (u32)(rest / a.rows), row = (u32)(rest - (u64)batch * a.rows);
     u32 high = batch / a.low_extent, low = batch - high * a.low_extent;
     const LEFT_T* left = a.left + (i64)high * a.left_high + (i64)low * a.left_low + (i64)row * a.left_row;
     const RIGHT_T* right = a.right + (i64)high * a.right_high + (i64)low * a.right_low;

@@ -9,7 +9,7 @@
 // LEFT_MODE, RIGHT_MODE: 0 element by element, lanes along rows; 1 element by element, lanes along k; 2 a chunk at
 // once, k is contiguous and chunks are aligned; 3 a word at once, rows are contiguous and words are aligned.
 // LEFT_TABLE: 1 if the left operand's k is not a single stride. MATRIX: 0 to multiply one by one, else see mma.h. WAVE:
-// lanes per wave. DOT4: 1 for bytes, four at a time; unsigned bytes are stored in LDS minus 128, so that all are
+// lanes per wave. ROWS_ACROSS: 1 if adjacent lanes have adjacent rows, if multiplying one by one. DOT4: 1 for bytes, four at a time; unsigned bytes are stored in LDS minus 128, so that all are
 // signed.
 //
 // With splits, blockIdx.y is the part of k that a block sums; for a transposed convolution it is the phase.
@@ -223,6 +223,8 @@ template <class Column, class Element> DEV void each_sum(const ProductArgs&, Tot
 #else
 // A thread's rows and columns are 16 apart. PART: elements of a row that are read at once.
 #define PART (sizeof(LEFT_T) <= 2 ? ELEMS / 2 : ELEMS)
+#define THREAD_ROW (ROWS_ACROSS ? threadIdx.x % 16 : threadIdx.x / 16)
+#define THREAD_COLUMN (ROWS_ACROSS ? threadIdx.x / 16 : threadIdx.x % 16)
 #define THREAD_ROWS (TILE_ROWS / 16)
 #define THREAD_COLUMNS (TILE_COLUMNS / 16)
 struct Totals {
@@ -232,8 +234,8 @@ struct Totals {
 #endif
 };
 DEV void multiply(Totals& totals, const LEFT_T* left, const RIGHT_T* right) {
-  left += threadIdx.x / 16 * PITCH;
-  right += threadIdx.x % 16 * PITCH;
+  left += THREAD_ROW * PITCH;
+  right += THREAD_COLUMN * PITCH;
   // Not unrolled: data read for later parts would fill the registers.
 #pragma unroll 1
   for (int k = 0; k < DEPTH; k += PART) {
@@ -267,14 +269,14 @@ DEV void each_sum(const ProductArgs& a, Totals& totals, u32 steps, Column column
 #endif
 #pragma unroll
   for (int j = 0; j < THREAD_COLUMNS; j++) {
-    if (!column(threadIdx.x % 16 + j * 16)) continue;
+    if (!column(THREAD_COLUMN + j * 16)) continue;
 #pragma unroll
     for (int i = 0; i < THREAD_ROWS; i++) {
       SUM sum = totals.at[i][j];
 #if DOT4
       sum += steps * left_zero * right_zero - (u32)totals.left[i] * right_zero - (u32)totals.right[j] * left_zero;
 #endif
-      element(threadIdx.x / 16 + i * 16, sum);
+      element(THREAD_ROW + i * 16, sum);
     }
   }
 }

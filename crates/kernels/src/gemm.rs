@@ -1,7 +1,8 @@
-//! Chooses the kernels of a product: `hip/gemm.hip`, `hip/direct.hip`, `hip/combine.hip`.
+//! Chooses the kernels of a product: `hip/conv.hip`, `hip/gemm.hip`, `hip/direct.hip`, `hip/combine.hip`.
 use graph::prim::ProductKind;
 use graph::{DType, Declined, Step, View};
 
+use crate::conv;
 use crate::gemv::{self, FEW_ROWS, Few};
 use crate::layout::Layout;
 use crate::product::{Choice, Product, Side, Spatial};
@@ -17,7 +18,7 @@ const DIRECT: &str = text!("product.h", "direct.hip");
 const COMBINE: &str = text!("product.h", "combine.hip");
 
 /// Maximum number of blocks along x that every driver supports; more continue along z.
-const MAX_BLOCKS: u64 = (1 << 22) - 1;
+pub(crate) const MAX_BLOCKS: u64 = (1 << 22) - 1;
 /// Threads of every block here.
 const THREADS: u32 = 256;
 
@@ -36,7 +37,7 @@ pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     }
     if product.spatial.is_some() {
         let is_small = product.rows <= FEW_ROWS || product.depth() <= FEW_ROWS;
-        return if is_small { direct(&product) } else { tiled(&product, arch) };
+        return if is_small { direct(&product) } else { multiplied(&product, arch) };
     }
     if product.rows * product.columns <= 256 && product.channels <= 64 && product.batches() > 1 {
         return direct(&product);
@@ -47,8 +48,13 @@ pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Launches, Declined> {
     match Few::of(&product) {
         Some(Few::Rows) => gemv::work(&product, arch),
         Some(Few::Columns) => gemv::work(&product.turned(), arch),
-        None => tiled(&product, arch),
+        None => multiplied(&product, arch),
     }
+}
+
+/// A product of many rows and columns.
+fn multiplied(product: &Product<'_>, arch: &Arch) -> Result<Launches, Declined> {
+    conv::work(product, arch).map_or_else(|| tiled(product, arch), Ok)
 }
 
 /// True for a product of two matrices that takes as long as reading the larger one, which our kernel reads once. With
@@ -89,10 +95,16 @@ fn phases(product: &Product<'_>) -> Result<u32, Declined> {
         .ok_or_else(|| Declined::new(format!("a transposed convolution with {phases} phases")))
 }
 
+/// True if the output's channels are innermost: adjacent lanes then have adjacent rows, or groups.
+const fn has_adjacent_rows(product: &Product<'_>) -> bool {
+    let place = &product.out.1;
+    product.spatial.is_some() && place.row == 1 && place.at[2] != 1
+}
+
 fn direct(product: &Product<'_>) -> Result<Launches, Declined> {
     let columns = product.spatial.as_ref().map_or(product.columns, Spatial::columns);
     let sums = product.rows * columns * product.batches();
-    let kernel = product.kernel("direct", DIRECT, false);
+    let kernel = product.kernel("direct", DIRECT, false).set("ROWS_FIRST", u8::from(has_adjacent_rows(product)));
     let blocks = sums.div_ceil(u64::from(THREADS));
     Ok(Launches::one(launch(kernel, blocks, phases(product)?, product, &Choice::whole(product))))
 }
@@ -168,12 +180,7 @@ fn window_modes(product: &Product<'_>, spatial: &Spatial, choice: &mut Choice) -
 fn tiled(product: &Product<'_>, arch: &Arch) -> Result<Launches, Declined> {
     let dtype = product.left.view.dtype;
     let bytes = product.left.bytes();
-    let has_matrix = match dtype {
-        DType::F16 => true,
-        DType::Bf16 => arch.matrix_bf16,
-        _ => false,
-    };
-    let matrix = if has_matrix { arch.matrix } else { Matrix::None };
+    let matrix = matrix_of(dtype, arch);
     let phases = phases(product)?;
     let columns = product.spatial.as_ref().map_or(product.columns, Spatial::columns);
     let blocks = |tile: u64| product.rows.div_ceil(tile) * columns.div_ceil(tile) * product.batches();
@@ -204,9 +211,20 @@ fn tiled(product: &Product<'_>, arch: &Arch) -> Result<Launches, Declined> {
         .set("LEFT_TABLE", u8::from(table))
         .set("DOT4", u8::from(bytes == 1))
         .set("MATRIX", matrix_number(matrix))
-        .set("WAVE", arch.wave);
+        .set("WAVE", arch.wave)
+        .set("ROWS_ACROSS", u8::from(has_adjacent_rows(product)));
     let parts = if is_transposed { phases } else { choice.splits };
     finished(launch(kernel, blocks, parts, product, &choice), product, &choice)
+}
+
+/// The matrix instructions for operands of a type.
+pub(crate) const fn matrix_of(dtype: DType, arch: &Arch) -> Matrix {
+    let has_matrix = match dtype {
+        DType::F16 => true,
+        DType::Bf16 => arch.matrix_bf16,
+        _ => false,
+    };
+    if has_matrix { arch.matrix } else { Matrix::None }
 }
 
 /// The family's number in `hip/mma.h`.

@@ -23,6 +23,7 @@ mod cached_attention;
 mod causal_conv;
 mod chip;
 mod compile;
+mod conv;
 mod cumulative;
 mod experts;
 mod expr;

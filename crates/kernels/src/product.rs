@@ -82,6 +82,21 @@ pub(crate) struct Spatial {
 }
 
 impl Spatial {
+    /// A window of one element on an image of one element.
+    pub const ONE: Self = Self {
+        transposed: false,
+        images: 1,
+        out: [1; 3],
+        right: [1; 3],
+        taps: [1; 3],
+        stride: [1; 3],
+        pad: [0; 3],
+        dilation: [1; 3],
+        image: 0,
+        right_at: [0; 3],
+        left_tap: [0; 3],
+    };
+
     /// The distance between taps that contribute to one phase of a transposed convolution.
     fn tap_step(&self, axis: usize) -> u32 {
         let (stride, dilation) = (self.stride[axis] as u32, self.dilation[axis] as u32);

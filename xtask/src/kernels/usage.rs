@@ -68,7 +68,7 @@ impl Usage {
     /// Where the kernel exceeds its budget or differs from what the launcher assumes.
     pub fn faults(&self, kernel: &str, args_bytes: u32, threads: u32, dynamic_lds: u32) -> Vec<String> {
         let registers = match kernel {
-            "gemm" | "attention" | "cached_tiles" | "cached_few" | "linear_attention" => REGISTERS_OF_TILES,
+            "gemm" | "conv" | "attention" | "cached_tiles" | "cached_few" | "linear_attention" => REGISTERS_OF_TILES,
             "cached_rows" => REGISTERS_OF_CACHED_ROWS,
             "softmax" | "softmax_ragged" | "normalise" | "pool_window" | "recurrent_step" => REGISTERS_OF_ROWS,
             "quant_mma" => REGISTERS_OF_NORMED_ROWS,

@@ -184,12 +184,11 @@ impl Device for GpuDevice {
     }
 
     fn capabilities(&self) -> Capabilities {
-        // Vendor libraries, and the matrix instructions they use, prefer channels innermost.
-        let has_dnn = self.settings.dnn.as_ref().is_some_and(|offering| offering.fault().is_none());
         // Without matrix instructions, separate products by vendor libraries are faster than our attention.
         let has_matrix = self.shared.code.arch.matrix != kernels::Matrix::None;
         Capabilities::NONE
-            .with_if(has_dnn, Capability::ChannelsLast)
+            // Vendor libraries and our kernels multiply runs of adjacent channels.
+            .with(Capability::ChannelsLast)
             .with_if(has_matrix, Capability::Attention)
             // A launch costs more than normalising a few rows, which every block of a product can do itself.
             .with(Capability::NormedProducts)

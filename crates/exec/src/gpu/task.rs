@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use graph::{Declined, Step};
+use graph::{Declined, Step, pointwise};
 use kernels::{Kernel, Launch, Launches};
 
 use super::blas::{BlasRequest, Product};
@@ -197,6 +197,8 @@ pub(super) fn is_blas(step: &Step, settings: &GpuSettings, device: &Shared) -> b
 
 /// A step on BLASLt, if that is worthwhile; `None` if it is not a product.
 fn worth_blas(step: &Step, settings: &GpuSettings, device: &Shared) -> Option<Result<Choice, Declined>> {
+    let pointwise = pointwise::as_matmul(step);
+    let step = pointwise.as_ref().unwrap_or(step);
     if let Err(declined) = policy::check_blas(step) {
         return Some(Err(declined));
     }
@@ -206,7 +208,7 @@ fn worth_blas(step: &Step, settings: &GpuSettings, device: &Shared) -> Option<Re
 /// The backend that runs a step without tuning results.
 fn usual_choice(step: &Step, settings: &GpuSettings, device: &Shared) -> Choice {
     let mut reasons: Vec<String> = Vec::new();
-    for backend in policy::ORDER {
+    for backend in policy::order(&step.prim) {
         let answer = match backend {
             Backend::BlasLt => worth_blas(step, settings, device),
             Backend::HipDnn => {
@@ -231,6 +233,8 @@ fn usual_choice(step: &Step, settings: &GpuSettings, device: &Shared) -> Choice 
 /// A step on BLASLt; `None` if it is not a product.
 fn offered(step: &Step, request: BlasRequest, device: &Shared) -> Option<Result<Choice, Declined>> {
     let arch = &device.code.arch;
+    let pointwise = pointwise::as_matmul(step);
+    let step = pointwise.as_ref().unwrap_or(step);
     let Some(unpacked) = kernels::unpacked(step, arch, 0) else {
         return Some(device.blas.offer(step, request)?.and_then(|product| with_launches(None, product, device)));
     };

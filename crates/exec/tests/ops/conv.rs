@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use testkit::ops::conv::Convolution;
 
 use crate::array::Array;
+use crate::chain::Chain;
 use crate::common::{Case, assert_close, numbers, tensor};
 
 #[derive(Clone, Debug)]
@@ -21,12 +22,18 @@ impl Window {
         Self { strides: vec![1; rank], dilations: vec![1; rank], pads: vec![0; 2 * rank], groups: 1 }
     }
 
-    fn on(&self, case: Case) -> Case {
+    fn attributes(&self) -> [(&'static str, Attribute); 4] {
         let ints = |list: &[usize]| Attribute::Ints(list.iter().map(|&value| value as i64).collect());
-        case.attribute("strides", ints(&self.strides))
-            .attribute("dilations", ints(&self.dilations))
-            .attribute("pads", Attribute::Ints(self.pads.clone()))
-            .attribute("group", Attribute::Int(self.groups as i64))
+        [
+            ("strides", ints(&self.strides)),
+            ("dilations", ints(&self.dilations)),
+            ("pads", Attribute::Ints(self.pads.clone())),
+            ("group", Attribute::Int(self.groups as i64)),
+        ]
+    }
+
+    fn on(&self, case: Case) -> Case {
+        self.attributes().into_iter().fold(case, |case, (name, value)| case.attribute(name, value))
     }
 
     /// The convolution of x `[n, c, …]` with w, by its definition.
@@ -208,6 +215,84 @@ fn quantised_convolutions_scale_each_channel_round_and_saturate() {
         ((sums.at(index) * 0.125 * scales[index[1]] / 2.0).round_ties_even() + 100.0).clamp(0.0, 255.0)
     });
     assert_eq!(numbers(&found[0]), wanted.values);
+}
+
+/// Shapes for every tile of the kernel for channels-last images: whole and partial tiles, steps within a tap and across
+/// taps, a split depth, and few channels.
+const TILED: [([usize; 4], [usize; 4], [usize; 2], [i64; 4]); 12] = [
+    ([1, 16, 9, 7], [24, 16, 3, 3], [1, 1], [1; 4]),
+    ([2, 8, 12, 11], [72, 8, 3, 3], [2, 2], [1; 4]),
+    ([3, 8, 10, 10], [136, 8, 3, 3], [1, 1], [1; 4]),
+    ([4, 16, 10, 10], [64, 16, 3, 3], [1, 1], [1; 4]),
+    ([1, 96, 5, 5], [40, 96, 3, 3], [1, 1], [1; 4]),
+    ([2, 24, 9, 8], [16, 24, 1, 3], [2, 1], [0, 2, 1, 0]),
+    ([2, 40, 7, 9], [48, 40, 1, 1], [1, 1], [0; 4]),
+    ([1, 32, 9, 9], [16, 32, 1, 1], [2, 2], [0; 4]),
+    ([2, 3, 17, 19], [16, 3, 7, 7], [2, 2], [3; 4]),
+    ([1, 12, 8, 6], [72, 12, 3, 3], [1, 1], [1, 0, 0, 2]),
+    ([5, 20, 10, 10], [32, 20, 3, 3], [1, 1], [1; 4]),
+    ([2, 64, 6, 6], [64, 64, 3, 3], [1, 1], [-1, 1, 1, 1]),
+];
+
+/// A convolution of an image that another step makes, which devices may lay out as they like.
+fn check_inside(x: &[usize], w: &[usize], window: &Window, dtype: DType, tolerance: f64) {
+    let (x, w) = (Array::random(dtype, x, 1), Array::random(dtype, w, 2));
+    let bias = Array::random(dtype, &w.shape[..1], 3);
+    let negative = Array::of(&x.shape, |at| -x.at(at));
+    let sums = convolution(&negative, &w, Some(&bias), window);
+    let (residual, scale) = (Array::random(dtype, &sums.shape, 4), Array::random(dtype, &[w.shape[0], 1, 1], 5));
+    for is_fused in [false, true] {
+        let mut chain = Chain::default();
+        let constants = [&w, &bias, &scale].map(|array| chain.constant(array.tensor(dtype)));
+        let inputs = [&x, &residual].map(|array| chain.input(array.tensor(dtype)));
+        let image = chain.node("Neg", &inputs[..1], dtype);
+        let made = chain.node_with("Conv", &window.attributes(), &[image, constants[0], constants[1]], dtype);
+        if !is_fused {
+            let (_, found) = chain.run(&[made]);
+            assert_close(&numbers(&found[0]), &sums.values, tolerance);
+            continue;
+        }
+        let scaled = chain.node("Mul", &[made, constants[2]], dtype);
+        let sum = chain.node("Add", &[scaled, inputs[1]], dtype);
+        let out = chain.node("Relu", &[sum], dtype);
+        let (_, found) = chain.run(&[out]);
+        let wanted = Array::of(&sums.shape, |at| (sums.at(at) * scale.at(&at[1..]) + residual.at(at)).max(0.0));
+        assert_close(&numbers(&found[0]), &wanted.values, tolerance);
+    }
+}
+
+#[test]
+fn images_in_half_precision_are_multiplied_in_tiles() {
+    for (x, w, strides, pads) in TILED {
+        let window = Window { strides: strides.to_vec(), pads: pads.to_vec(), ..Window::plain(2) };
+        check_inside(&x, &w, &window, DType::F16, 1e-2);
+    }
+    let dilated = Window { dilations: vec![2, 3], pads: vec![2, 3, 2, 3], ..Window::plain(2) };
+    check_inside(&[1, 16, 8, 9], &[24, 16, 3, 3], &dilated, DType::F16, 1e-2);
+}
+
+#[test]
+fn images_of_other_types_and_in_groups_are_multiplied_too() {
+    let padded = Window { pads: vec![1; 4], ..Window::plain(2) };
+    for channels in [5, 16] {
+        check_inside(&[1, channels, 8, 9], &[24, channels, 3, 3], &padded, DType::Bf16, 5e-2);
+        check_inside(&[1, channels, 8, 9], &[24, channels, 3, 3], &padded, DType::F32, 2e-5);
+    }
+    // Only convolutions of one group choose the layout; those with groups take what they get.
+    for groups in [2, 24] {
+        let dtype = DType::F32;
+        let (x, w) = (Array::random(dtype, &[2, 8, 7, 6], 1), Array::random(dtype, &[24, 8, 1, 1], 2));
+        let grouped = Window { groups, ..padded.clone() };
+        let second = Array::random(dtype, &[48, 24 / groups, 3, 3], 3);
+        let mut chain = Chain::default();
+        let constants = [&w, &second].map(|array| chain.constant(array.tensor(dtype)));
+        let input = chain.input(x.tensor(dtype));
+        let first = chain.node_with("Conv", &Window::plain(2).attributes(), &[input, constants[0]], dtype);
+        let out = chain.node_with("Conv", &grouped.attributes(), &[first, constants[1]], dtype);
+        let (_, found) = chain.run(&[out]);
+        let wanted = convolution(&convolution(&x, &w, None, &Window::plain(2)), &second, None, &grouped);
+        assert_close(&numbers(&found[0]), &wanted.values, 2e-5);
+    }
 }
 
 proptest! {

@@ -5,7 +5,7 @@ use graph::prim::ProductKind;
 use testkit::ops::conv::{self, Convolution};
 use testkit::ops::{Arrangement, Sample, channels_last};
 
-use crate::common::{check_numbers, check_on, dense, random, random_ints, step};
+use crate::common::{check_numbers, check_on, dense, kernel_of, random, random_ints, step};
 
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
 const F32: (DType, f64) = (DType::F32, 3e-5);
@@ -31,6 +31,40 @@ fn one_two_and_three_axes() {
             check(&plane, layout, types);
         }
         check(&room, layout, F32);
+    }
+}
+
+/// Images and weights with channels innermost: each tile, a split depth, steps across taps, and few channels.
+#[test]
+fn channels_last_images_are_multiplied_in_tiles() {
+    for (images, channels, input, kernel, stride) in [
+        (1, [16, 24], [5, 7], 3, 1),
+        (3, [8, 136], [8, 7], 3, 2),
+        (6, [64, 64], [8, 9], 1, 1),
+        (1, [96, 40], [3, 4], 3, 1),
+        (2, [3, 16], [9, 8], 5, 2),
+    ] {
+        let case = Convolution {
+            transposed: false,
+            images,
+            channels,
+            groups: 1,
+            input: input.to_vec(),
+            kernel: vec![kernel; 2],
+            strides: vec![stride; 2],
+            dilations: vec![1; 2],
+            pads: vec![[kernel as isize / 2; 2]; 2],
+            bias: true,
+        };
+        let inputs = (0..).zip(case.inputs()).map(|(number, shape)| {
+            let layout = if shape.len() == 4 { channels_last } else { dense };
+            (layout(number, F16.0, &shape), random(F16.0, shape.iter().product(), 3 + u64::from(number)))
+        });
+        let output = channels_last(3, F16.0, &case.output().unwrap());
+        let sample = Sample::new(case.prim(), inputs.collect(), vec![output]);
+        let name = |target| kernel_of(&sample.step, target).name;
+        assert_eq!([name("gfx1100"), name("gfx942"), name("gfx1030")], ["conv", "conv", "gemm"]);
+        check_numbers(&["gfx1100", "gfx942", "gfx1201", "sm_90"], &sample, &[case.expected(&sample.values())], F16.1);
     }
 }
 
