@@ -137,6 +137,9 @@ enum Command {
         /// Fail if docs/kernels.csv is out of date, instead of writing it
         #[arg(long)]
         check: bool,
+        /// Compile only the kernels with these names, and keep the other lines of docs/kernels.csv
+        #[arg(long, value_name = "KERNEL", value_delimiter = ',', conflicts_with_all = ["check", "arch"])]
+        only: Vec<String>,
         /// Compile the kernels for these targets into a set that sessions can load, instead of checking them
         #[arg(long, value_name = "TARGET", value_delimiter = ',', conflicts_with = "check")]
         arch: Vec<String>,
@@ -265,9 +268,9 @@ fn run(command: Command) -> Result<()> {
             let out = out.unwrap_or_else(|| workspace.target().join("kernel-set"));
             kernels::set::run(&workspace, &arch, texts.as_deref(), &out).map(print_outcome)
         }
-        Command::Kernels { check, .. } => {
-            let list = if check { kernels::List::Check(Shard::WHOLE) } else { kernels::List::Write };
-            kernels::run(&workspace, list).map(print_skip)
+        Command::Kernels { check, only, .. } => {
+            let list = if check { kernels::List::Check(Shard::WHOLE) } else { kernels::List::Write(only) };
+            kernels::run(&workspace, &list).map(print_skip)
         }
         Command::Docs => docs::write(&workspace),
         Command::Api { write } => {

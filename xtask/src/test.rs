@@ -216,7 +216,7 @@ fn steps() -> Vec<Step> {
     }));
     steps.push(
         Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", 120, |context| {
-            kernels::run(context.workspace, kernels::List::Check(context.due(kernels::PARTS, 0)))
+            kernels::run(context.workspace, &kernels::List::Check(context.due(kernels::PARTS, 0)))
         })
         .free(),
     );

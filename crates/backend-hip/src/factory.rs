@@ -132,6 +132,7 @@ impl Factory for HipFactory {
         let tuning = Tuning::new(&options)?;
         let runs = self.runs(request, &options, driver);
         let settings = GpuSettings {
+            blas: mode(&options, keys::BLASLT),
             graphs: mode(&options, keys::REPLAY),
             tf32: options.is_on(keys::TF32),
             progress: ReportFile::named(&options).map(progress::writer),
@@ -166,7 +167,7 @@ impl Factory for HipFactory {
 
 #[cfg(test)]
 mod tests {
-    use exec::gpu::ReplayMode;
+    use exec::gpu::{BlasMode, ReplayMode};
     use options::Kind;
 
     use super::*;
@@ -193,6 +194,7 @@ mod tests {
         for (key, knows) in [
             (keys::REPLAY, (|word| word.parse::<ReplayMode>().is_ok()) as fn(&str) -> bool),
             (keys::HIPDNN, |word| word.parse::<Mode>().is_ok()),
+            (keys::BLASLT, |word| word.parse::<BlasMode>().is_ok()),
             (keys::TUNE, |word| word.parse::<TuneMode>().is_ok()),
         ] {
             let name = key.trim_start_matches("ep.hip.");

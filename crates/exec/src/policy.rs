@@ -80,6 +80,43 @@ pub(crate) fn asks_dnn_first(prim: &Prim) -> bool {
     !prim.product().is_some_and(|product| matches!(product.kind, ProductKind::MatMul(_)))
 }
 
+/// What a session wants from BLASLt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlasMode {
+    /// The products that are expected to be faster there.
+    #[default]
+    Auto,
+    /// Nothing.
+    Off,
+}
+
+impl BlasMode {
+    /// Whether BLASLt may be asked for a product of matrices.
+    pub(crate) fn check(self) -> Result<(), Declined> {
+        match self {
+            Self::Auto => Ok(()),
+            Self::Off => Err(Declined::new("BLASLt is turned off")),
+        }
+    }
+}
+
+/// The text is not one of the two modes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected auto or off")]
+pub struct UnknownBlasMode;
+
+impl FromStr for BlasMode {
+    type Err = UnknownBlasMode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownBlasMode> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            _ => Err(UnknownBlasMode),
+        }
+    }
+}
+
 /// What a session wants from hipDNN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -269,6 +306,16 @@ mod tests {
     }
 
     #[test]
+    fn hipdnn_is_asked_first_for_convolutions_and_last_for_products() {
+        use graph::prim::Conv;
+        let one = || [1usize, 1].into_iter().collect();
+        let conv =
+            Conv { strides: one(), pads: [0, 0].into_iter().collect(), dilations: one(), groups: 1, bias: false };
+        assert_eq!(order(&ProductKind::Conv(conv).into())[..2], [Backend::HipDnn, Backend::BlasLt]);
+        assert_eq!(order(&Prim::matmul(1.0))[..2], [Backend::BlasLt, Backend::HipDnn]);
+    }
+
+    #[test]
     fn blaslt_gets_large_products_and_larger_ones_with_a_pass_after_them() {
         let small = Err(Declined::new("the product is too small for BLASLt"));
         assert_eq!(check_blas_size(SMALL_FOR_BLAS - 1, false), small);
@@ -283,5 +330,7 @@ mod tests {
         for text in ["", "ON", "1", "true", " on"] {
             assert_eq!(text.parse::<Mode>(), Err(UnknownMode), "{text:?}");
         }
+        assert_eq!(("auto".parse(), "off".parse()), (Ok(BlasMode::Auto), Ok(BlasMode::Off)));
+        assert_eq!("on".parse::<BlasMode>(), Err(UnknownBlasMode));
     }
 }

@@ -242,7 +242,7 @@ DEV void multiply(Totals& totals, const u16* stage) {
   }
 }
 
-KERNEL(conv, THREADS, ConvArgs) {
+KERNEL_EARLY(conv, THREADS, ConvArgs) {
   DYN_SHARED(u16, tiles);
   u32 down = blockIdx.x / a.tiles_across, across = blockIdx.x - down * a.tiles_across;
   u32 row0 = down * TILE_ROWS, column0 = across * TILE_COLUMNS;
@@ -250,6 +250,7 @@ KERNEL(conv, THREADS, ConvArgs) {
   u32 steps = (end - begin + DEPTH - 1) / DEPTH;
   Lines lines = lines_of(a, row0, column0);
   Totals totals = {};
+  EARLIER_DONE();
 #if GATHER
   Tap* taps = (Tap*)((u8*)tiles + TAPS_AT);
   fill_taps(taps, a);

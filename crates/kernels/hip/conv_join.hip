@@ -1,6 +1,7 @@
 // The second pass of a convolution whose depth was split: adds up the parts in order and finishes. 8 sums per thread.
-KERNEL(conv_join, 256, ConvArgs) {
+KERNEL_EARLY(conv_join, 256, ConvArgs) {
   const u32 packs = a.columns / 8, at = blockIdx.x * 256 + threadIdx.x, row = at / packs, column = (at - row * packs) * 8;
+  EARLIER_DONE();
   if (row >= a.rows) return;
   Operands operands = operands_at(a, row, column);
   const u64 plane = (u64)a.rows * a.columns;

@@ -25,6 +25,7 @@ const AUTO_ON_OFF: Kind = Kind::Choice(&["auto", "on", "off"]);
 
 hip_options! {
     HIPDNN: "hipdnn", AUTO_ON_OFF, Anyone, "`auto`", "which steps may run on hipDNN ([engine.md](engine.md#hipdnn))";
+    BLASLT: "blaslt", Kind::Choice(&["auto", "off"]), Anyone, "`auto`", "on a GPU: `off` keeps matrix products from BLASLt, so that hipDNN or our own kernels run them ([engine-libraries.md](engine-libraries.md#what-runs-a-step))";
     REPLAY: "replay" or "graph", AUTO_ON_OFF, Anyone, "`auto`", "on a GPU: `auto` captures a plan and replays it once its addresses repeat, `on` also captures every new set of addresses, `off` launches each kernel";
     GRAPH_CAPTURE: "graph_capture", Kind::Switch, Anyone, "`0`", "`1` lets ONNX Runtime capture runs and replay them ([engine.md](engine.md#captures))";
     TF32: "tf32", Kind::Switch, Anyone, "`0`", "`1` lets a GPU round the operands of single-precision matrix products to TF32";

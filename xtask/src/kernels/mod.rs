@@ -35,10 +35,10 @@ const TARGETS: [&str; 7] = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100", 
 pub const PARTS: usize = 6;
 
 /// What to do with the list of resources.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum List {
-    /// Compile everything and write the list.
-    Write,
+    /// Compile everything, or the kernels with these names, and write the list.
+    Write(Vec<String>),
     /// Compile one part of the kernels. Their lines in the list must match, if the same compiler wrote them.
     Check(Shard),
 }
@@ -58,7 +58,7 @@ struct Launch {
 ///
 /// # Errors
 /// A source does not compile, a kernel exceeds its budget, or the list is out of date. A missing compiler is a skip.
-pub fn run(workspace: &Workspace, list: List) -> Result<Outcome> {
+pub fn run(workspace: &Workspace, list: &List) -> Result<Outcome> {
     let clang = match Clang::find(workspace) {
         Ok(clang) => clang,
         Err(reason) => return Ok(Outcome::Skipped(reason)),
@@ -66,9 +66,13 @@ pub fn run(workspace: &Workspace, list: List) -> Result<Outcome> {
     let all = catalogue(workspace, "kernels", &TARGETS)?;
     let labels: BTreeSet<String> = all.iter().map(|launch| launch.label.clone()).collect();
     let keys: BTreeSet<needs::Key> = all.iter().map(Launch::key).collect();
-    let shard = if let List::Check(shard) = list { shard } else { Shard::WHOLE };
+    let (shard, only): (Shard, &[String]) = match list {
+        List::Check(shard) => (*shard, &[]),
+        List::Write(only) => (Shard::WHOLE, only),
+    };
     let chosen: BTreeSet<String> = shard.of(labels.into_iter().collect()).into_iter().collect();
-    let launches: Vec<Launch> = all.into_iter().filter(|launch| chosen.contains(&launch.label)).collect();
+    let is_due = |launch: &Launch| chosen.contains(&launch.label) && (only.is_empty() || only.contains(&launch.kernel));
+    let launches: Vec<Launch> = all.into_iter().filter(is_due).collect();
     let usages = compile(&clang, &launches)?;
     let mut faults = Vec::new();
     for (launch, usage) in launches.iter().zip(&usages) {
@@ -83,7 +87,10 @@ pub fn run(workspace: &Workspace, list: List) -> Result<Outcome> {
         found.add(launch.key(), usage, launch.dynamic_lds);
     }
     match list {
-        List::Write => {
+        List::Write(only) => {
+            if !only.is_empty() {
+                found.keep(ResourceTable::read(workspace)?, &keys)?;
+            }
             found.write(workspace)?;
             page::write(workspace)?;
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::fs;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::usage::Usage;
 use crate::workspace::Workspace;
@@ -57,6 +57,23 @@ impl ResourceTable {
         *kept = need.max(*kept);
     }
 
+    /// Adds the lines of an earlier list for kernels that were not compiled again; `keys` are all existing launches.
+    ///
+    /// # Errors
+    /// Another compiler made the earlier list, or it lacks a kernel.
+    pub fn keep(&mut self, earlier: Self, keys: &BTreeSet<Key>) -> Result<()> {
+        if self.compiler != earlier.compiler {
+            bail!("{FILE} was made by {}, not {}\n  help: compile all kernels", earlier.compiler, self.compiler);
+        }
+        for (key, need) in earlier.of.into_iter().filter(|(key, _)| keys.contains(key)) {
+            self.of.entry(key).or_insert(need);
+        }
+        match keys.iter().find(|key| !self.of.contains_key(key)) {
+            Some(key) => bail!("{FILE} lacks {key}\n  help: compile that kernel too"),
+            None => Ok(()),
+        }
+    }
+
     /// Reads the list from the repository.
     ///
     /// # Errors
@@ -103,7 +120,7 @@ impl ResourceTable {
         let mut needs = Self::new(compiler);
         for line in lines.skip(1) {
             let [step, kernel, target, registers, lds_bytes, waves] = line.split(',').collect::<Vec<_>>()[..] else {
-                anyhow::bail!("expected {HEADER}, found {line:?}");
+                bail!("expected {HEADER}, found {line:?}");
             };
             let key = Key { step: step.into(), kernel: kernel.into(), target: target.into() };
             let need =
@@ -137,6 +154,19 @@ pub(super) mod tests {
         let list = needs(&[("add f16", "gfx942", [8, 0, 8]), ("add f32", "gfx1100", [16, 1024, 16])]);
         assert_eq!(ResourceTable::parse(&list.text()).unwrap(), list);
         assert!(ResourceTable::parse("# clang\nheader\nadd,map,gfx942\n").is_err());
+    }
+
+    #[test]
+    fn a_part_replaces_its_own_lines_and_drops_those_of_removed_steps() {
+        let earlier = || needs(&[("a", "gfx942", [8, 0, 8]), ("b", "gfx942", [8, 0, 8]), ("c", "gfx942", [8, 0, 8])]);
+        let keys = |steps: &[&str]| steps.iter().map(|step| key(step, "gfx942")).collect::<BTreeSet<_>>();
+        let mut part = needs(&[("a", "gfx942", [9, 0, 8])]);
+        part.keep(earlier(), &keys(&["a", "b"])).unwrap();
+        assert_eq!(part, needs(&[("a", "gfx942", [9, 0, 8]), ("b", "gfx942", [8, 0, 8])]));
+        let error = part.keep(earlier(), &keys(&["a", "b", "d"])).unwrap_err().to_string();
+        assert!(error.contains("lacks d (map) on gfx942"), "{error}");
+        part.compiler = "clang 20".into();
+        assert!(part.keep(earlier(), &keys(&["a"])).is_err());
     }
 
     #[test]

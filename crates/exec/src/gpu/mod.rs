@@ -58,6 +58,7 @@ use lost::Lost;
 use plan::GpuPlan;
 use weights::Weights;
 
+pub use crate::policy::{BlasMode, UnknownBlasMode};
 pub use progress::{Activity, OnProgress};
 pub use replay::{ReplayMode, UnknownReplayMode};
 pub use tuned::{TuneMode, Tuned, UnknownTuneMode};
@@ -74,6 +75,8 @@ pub struct GpuDevice {
 pub struct GpuSettings {
     /// The steps that are offered to hipDNN, and its library.
     pub dnn: Option<Arc<Offering>>,
+    /// Which products may run on BLASLt.
+    pub blas: BlasMode,
     /// Whether plans are captured and replayed.
     pub graphs: ReplayMode,
     /// Whether single-precision products may round their operands to TF32.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use graph::prim::ProductKind;
 use graph::{Declined, Step, pointwise};
 use kernels::{Kernel, Launch, Launches};
 
@@ -202,7 +203,7 @@ fn worth_blas(step: &Step, settings: &GpuSettings, device: &Shared) -> Option<Re
     if let Err(declined) = policy::check_blas(step) {
         return Some(Err(declined));
     }
-    offered(step, BlasRequest { tf32: settings.tf32, rank: None }, device)
+    offered(step, None, settings, device)
 }
 
 /// The backend that runs a step without tuning results.
@@ -230,11 +231,23 @@ fn usual_choice(step: &Step, settings: &GpuSettings, device: &Shared) -> Choice 
     Choice::Host(reasons.pop().unwrap_or_default())
 }
 
-/// A step on BLASLt; `None` if it is not a product.
-fn offered(step: &Step, request: BlasRequest, device: &Shared) -> Option<Result<Choice, Declined>> {
+/// A step on BLASLt, with the algorithm of this rank or the best; `None` if it is not a product.
+fn offered(
+    step: &Step,
+    rank: Option<usize>,
+    settings: &GpuSettings,
+    device: &Shared,
+) -> Option<Result<Choice, Declined>> {
     let arch = &device.code.arch;
+    let request = BlasRequest { tf32: settings.tf32, rank };
     let pointwise = pointwise::as_matmul(step);
     let step = pointwise.as_ref().unwrap_or(step);
+    let (kind, _) = step.prim.product_and_epilogue()?;
+    if let Err(declined) = settings.blas.check() {
+        let is_asked =
+            !matches!(kind, ProductKind::Conv(_) | ProductKind::ConvTranspose(_) | ProductKind::IntegerConv { .. });
+        return is_asked.then_some(Err(declined));
+    }
     let Some(unpacked) = kernels::unpacked(step, arch, 0) else {
         return Some(device.blas.offer(step, request)?.and_then(|product| with_launches(None, product, device)));
     };
@@ -266,7 +279,7 @@ fn choice_of(step: &Step, candidate: Candidate, settings: &GpuSettings, device: 
             Ok(Choice::Kernels(work, None))
         }
         Candidate::BlasLt(rank) => {
-            let choice = offered(step, BlasRequest { tf32: settings.tf32, rank: Some(rank) }, device);
+            let choice = offered(step, Some(rank), settings, device);
             choice.ok_or_else(|| Declined::new("it is not a product"))?
         }
         Candidate::HipDnn(rank) => {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use exec::dnn::{Libraries, Mode};
-use exec::gpu::{Activity, GpuDevice, GpuSettings, TuneMode, Tuned};
+use exec::gpu::{Activity, BlasMode, GpuDevice, GpuSettings, TuneMode, Tuned};
 use exec::{CompiledPartition, Input, Prepared, RunBy, TunedStep};
 use graph::{DType, Tensor};
 
@@ -97,6 +97,18 @@ fn every_candidate_gives_the_result_and_missing_ones_are_skipped() {
         assert_eq!(prepared.tuned(0), None, "{absent}");
         assert!(matches!(prepared.run_by(0), RunBy::Own { .. }));
     }
+}
+
+#[test]
+fn a_session_can_turn_blaslt_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let why = |blas| {
+        let prepared = run(&session(folder.path(), TuneMode::Off, GpuSettings { blas, ..GpuSettings::default() }));
+        let RunBy::Own { why } = prepared.run_by(0) else { panic!("{:?}", prepared.run_by(0)) };
+        why.map(str::to_owned)
+    };
+    assert_eq!(why(BlasMode::Auto).as_deref(), Some("the product is too small for BLASLt"));
+    assert_eq!(why(BlasMode::Off).as_deref(), Some("BLASLt is turned off"));
 }
 
 #[test]
