@@ -24,6 +24,10 @@ pub(crate) fn dtype(element: ElementType) -> Option<DType> {
         ElementType::F8E4M3FnUz => DType::F8E4M3Fnuz,
         ElementType::F8E5M2 => DType::F8E5M2,
         ElementType::F8E5M2FnUz => DType::F8E5M2Fnuz,
+        ElementType::I4 => DType::I4,
+        ElementType::U4 => DType::U4,
+        ElementType::I2 => DType::I2,
+        ElementType::U2 => DType::U2,
         _ => return None,
     })
 }
@@ -38,13 +42,9 @@ pub(crate) fn value_dtype(value: ValueInfo<'_>) -> Result<Result<DType, Declined
     })
 }
 
-/// The element type of a constant. 4-bit constants are unpacked to one byte per element when they are read.
+/// The element type of a constant. Packed constants are unpacked to one byte per element when they are read.
 pub(crate) fn constant_dtype(value: ValueInfo<'_>) -> Result<Result<DType, Declined>> {
-    Ok(match value.value_type()? {
-        ValueType::Tensor(tensor) if tensor.element == ElementType::I4 => Ok(DType::I8),
-        ValueType::Tensor(tensor) if tensor.element == ElementType::U4 => Ok(DType::U8),
-        _ => value_dtype(value)?,
-    })
+    Ok(value_dtype(value)?.map(DType::unpacked))
 }
 
 /// The rank of a value, if ONNX Runtime knows it.
@@ -73,27 +73,29 @@ pub(crate) fn tensor(view: TensorView<'_>) -> Result<Tensor> {
     let element = view.element_type()?;
     let shape = extents(view)?.ok_or_else(|| Error::invalid_argument("a constant has a negative extent"))?;
     let packed = view.bytes()?;
-    let made = match element {
-        ElementType::I4 => Tensor::from_bytes(DType::I8, &shape, &unpacked(packed, &shape, |nibble| nibble << 4 >> 4)),
-        ElementType::U4 => {
-            let unsigned = unpacked(packed, &shape, |nibble| nibble & 0x0F);
-            Tensor::from_bytes(DType::U8, &shape, &unsigned)
-        }
-        _ => {
-            let dtype = dtype(element);
-            let dtype = dtype
-                .ok_or_else(|| Error::not_implemented(format!("a constant has the unsupported type {element:?}")))?;
-            Tensor::from_bytes(dtype, &shape, packed)
-        }
+    let dtype = dtype(element);
+    let dtype =
+        dtype.ok_or_else(|| Error::not_implemented(format!("a constant has the unsupported type {element:?}")))?;
+    let made = if dtype.is_packed() {
+        Tensor::from_bytes(dtype.unpacked(), &shape, &unpacked(packed, dtype, &shape))
+    } else {
+        Tensor::from_bytes(dtype, &shape, packed)
     };
     made.ok_or_else(|| Error::invalid_argument("a constant has too few bytes"))
 }
 
-/// Unpacks 4-bit numbers to one byte each. `packed` holds two per byte, the first in the low half.
-fn unpacked(packed: &[u8], shape: &[usize], widened: impl Fn(i8) -> i8) -> Vec<u8> {
-    let halves = packed.iter().flat_map(|byte| [byte.cast_signed(), (byte >> 4).cast_signed()]);
-    // If the count is odd, the last half byte is padding.
-    halves.map(|half| widened(half).cast_unsigned()).take(shape.iter().product()).collect()
+/// Unpacks integers of a few bits to one byte each. The first of a byte is in its lowest bits.
+fn unpacked(packed: &[u8], dtype: DType, shape: &[usize]) -> Vec<u8> {
+    let bits = dtype.bits();
+    let shift = 8 - bits;
+    // The number's bits at the top of the byte, then back at the bottom, with the sign if it has one.
+    let widened = |top: u8| match dtype.unpacked() {
+        DType::I8 => (top.cast_signed() >> shift).cast_unsigned(),
+        _ => top >> shift,
+    };
+    let numbers = packed.iter().flat_map(|&byte| (0..8).step_by(bits).map(move |at| byte >> at << shift));
+    // The last byte may end in padding.
+    numbers.map(widened).take(shape.iter().product()).collect()
 }
 
 /// Converts an attribute; kinds that the engine does not support become `Other`.
@@ -117,8 +119,10 @@ mod tests {
 
     #[test]
     fn four_bit_numbers_come_low_half_first() {
-        let signed = unpacked(&[0x7F, 0x08], &[3], |nibble| nibble << 4 >> 4);
+        let signed = unpacked(&[0x7F, 0x08], DType::I4, &[3]);
         assert_eq!(signed, [-1i8, 7, -8].map(i8::cast_unsigned));
-        assert_eq!(unpacked(&[0x7F, 0x08], &[3], |nibble| nibble & 0x0F), [15, 7, 8]);
+        assert_eq!(unpacked(&[0x7F, 0x08], DType::U4, &[3]), [15, 7, 8]);
+        assert_eq!(unpacked(&[0b11_10_01_00, 0b01], DType::U2, &[5]), [0, 1, 2, 3, 1]);
+        assert_eq!(unpacked(&[0b11_10_01_00], DType::I2, &[4]), [0, 1, 254, 255]);
     }
 }

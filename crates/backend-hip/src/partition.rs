@@ -101,7 +101,8 @@ impl Partition for DevicePartition {
         let prepared = self.compiled.plan(&inputs).map_err(|error| status::of_plan(&error, self.is_fixed))?;
         let mut outputs = PerValue::new();
         for (at, output) in prepared.plan().outputs.iter().enumerate() {
-            let shape: PerValue<i64> = output.shape.iter().map(|&extent| extent as i64).collect();
+            let shape = output.shown.as_ref().unwrap_or(&output.shape);
+            let shape: PerValue<i64> = shape.iter().map(|&extent| extent as i64).collect();
             let made = context.output(at, &shape)?;
             outputs.push(made.ok_or_else(|| Error::invalid_argument(format!("output {at} was not requested")))?);
         }

@@ -277,7 +277,7 @@ fn prepare(gpu: &GpuDevice, step: Step) -> Result<Arc<dyn Prepared>, Box<dyn Err
     graph.set_inputs(inputs);
     let places = (0..step.inputs.len()).map(BufferPlace::Input).chain([BufferPlace::Output(0)]).collect();
     let output = &step.outputs[0];
-    let outputs = vec![OutputSpec { dtype: output.dtype, shape: output.shape.clone() }];
+    let outputs = vec![OutputSpec { dtype: output.dtype, shape: output.shape.clone(), shown: None }];
     let plan = Plan { steps: vec![step], places, constants: Vec::new(), outputs, arena_bytes: 0, live_bytes: 0 };
     let loaded: Box<dyn Loaded> = gpu.load(Arc::new(graph))?;
     Ok(loaded.prepare(plan)?)

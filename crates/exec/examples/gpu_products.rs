@@ -189,7 +189,7 @@ impl Bench {
         graph.set_inputs(ids);
         let places = (0..step.inputs.len()).map(BufferPlace::Input).chain([BufferPlace::Output(0)]).collect();
         let output = &step.outputs[0];
-        let outputs = vec![OutputSpec { dtype: output.dtype, shape: output.shape.clone() }];
+        let outputs = vec![OutputSpec { dtype: output.dtype, shape: output.shape.clone(), shown: None }];
         let steps = vec![step.clone()];
         let plan = Plan { steps, places, constants: Vec::new(), outputs, arena_bytes: 0, live_bytes: 0 };
         let loaded: Box<dyn Loaded> = self.gpu.load(Arc::new(graph))?;

@@ -88,7 +88,7 @@ impl Step {
             Prim::Append(append) | Prim::AppendAttention(AppendAttention { append, .. }) if append.past => {
                 &[(3, 0), (4, 1)]
             }
-            Prim::Retain => &[(3, 0), (4, 1)],
+            Prim::PagedAppend | Prim::Retain => &[(3, 0), (4, 1)],
             Prim::CausalConv(conv) if conv.past => &[(2, 1)],
             Prim::LinearAttention(attention) if attention.past => &[(3, 1)],
             _ => &[],

@@ -23,6 +23,11 @@ pub enum DType {
     F8E4M3Fnuz,
     F8E5M2,
     F8E5M2Fnuz,
+    /// Integers of 4 and 2 bits are packed in the memory of callers, and bytes on a device.
+    I4,
+    U4,
+    I2,
+    U2,
 }
 
 impl DType {
@@ -51,12 +56,35 @@ impl DType {
         matches!(self, Self::F8E4M3Fn | Self::F8E4M3Fnuz | Self::F8E5M2 | Self::F8E5M2Fnuz)
     }
 
-    /// The type that holds this one on a device: 8-bit floats are bytes there.
+    /// The type that holds this one on a device: 8-bit floats and smaller integers are bytes there.
     pub const fn stored(self) -> Self {
-        if self.is_float8() { Self::U8 } else { self }
+        if self.is_float8() { Self::U8 } else { self.unpacked() }
     }
 
-    /// Bytes of one element.
+    /// True for integers of which several share a byte in the memory of callers.
+    pub const fn is_packed(self) -> bool {
+        matches!(self, Self::I4 | Self::U4 | Self::I2 | Self::U2)
+    }
+
+    /// The bytes that hold the integers of a packed type one by one; any other type as it is.
+    pub const fn unpacked(self) -> Self {
+        match self {
+            Self::I4 | Self::I2 => Self::I8,
+            Self::U4 | Self::U2 => Self::U8,
+            other => other,
+        }
+    }
+
+    /// Bits of one element in the memory of callers.
+    pub const fn bits(self) -> usize {
+        match self {
+            Self::I4 | Self::U4 => 4,
+            Self::I2 | Self::U2 => 2,
+            other => 8 * other.bytes(),
+        }
+    }
+
+    /// Bytes of one element on a device.
     pub const fn bytes(self) -> usize {
         match self {
             Self::F64 | Self::I64 | Self::U64 => 8,
@@ -64,6 +92,7 @@ impl DType {
             Self::F16 | Self::Bf16 | Self::I16 | Self::U16 => 2,
             Self::I8 | Self::U8 | Self::Bool => 1,
             Self::F8E4M3Fn | Self::F8E4M3Fnuz | Self::F8E5M2 | Self::F8E5M2Fnuz => 1,
+            Self::I4 | Self::U4 | Self::I2 | Self::U2 => 1,
         }
     }
 
@@ -72,9 +101,9 @@ impl DType {
         matches!(self, Self::F32 | Self::F64 | Self::F16 | Self::Bf16)
     }
 
-    /// True for signed and unsigned integers; `Bool` is neither.
+    /// True for signed and unsigned integers that are computed in; `Bool` is neither.
     pub const fn is_int(self) -> bool {
-        !self.is_float() && !self.is_float8() && !matches!(self, Self::Bool)
+        !self.is_float() && !self.is_float8() && !self.is_packed() && !matches!(self, Self::Bool)
     }
 
     /// True for types with negative values.
@@ -110,6 +139,10 @@ impl DType {
             Self::F8E4M3Fnuz => "f8e4m3fnuz",
             Self::F8E5M2 => "f8e5m2",
             Self::F8E5M2Fnuz => "f8e5m2fnuz",
+            Self::I4 => "i4",
+            Self::U4 => "u4",
+            Self::I2 => "i2",
+            Self::U2 => "u2",
         }
     }
 }

@@ -25,6 +25,7 @@ pub mod ir;
 pub mod lower;
 pub mod memory;
 pub mod ops;
+pub mod paged;
 pub mod pass;
 pub mod plan;
 pub mod pointwise;

@@ -10,6 +10,7 @@ use crate::{DType, Shape};
 
 pub use crate::cache::{Append, AppendAttention, CachedAttention, Filled, Positions, Rotary, Sinks};
 pub use crate::experts::{ExpertProduct, ExpertWeights};
+pub use crate::paged::{PagedAttention, PagedPlaces, place};
 pub use crate::product::{Conv, Epilogue, Gate, MatMul, Product, ProductKind};
 pub use crate::quant::{QuantMatMul, WeightLayout, Zeros};
 pub use crate::recurrent::{Activation, ActivationKind, Cell, Recurrent, RecurrentInputs};
@@ -149,6 +150,19 @@ pub enum Prim {
     LinearAttention(LinearAttention),
     /// Rows times the weights of experts that they choose: see [`ExpertProduct`].
     ExpertProduct(ExpertProduct),
+    /// Finds the places of tokens in a cache in pages: see [`PagedPlaces`].
+    PagedPlaces(PagedPlaces),
+    /// Writes the keys and values of new tokens to a cache in pages.
+    ///
+    /// The inputs are places `[4, tokens]` (see [`PagedPlaces`]), keys `[tokens, heads, size]`, values
+    /// `[tokens, heads, width]`, then the cache so far: keys `[blocks, block, heads, size]` and values
+    /// `[blocks, block, heads, width]`. The outputs are the cache, dense, with the keys and values of each token in its
+    /// slot. Tokens with a negative slot are not written. A slot past the end is an index out of range.
+    ///
+    /// An output may have the address of its past, as described for [`Append`].
+    PagedAppend,
+    /// Attention over a cache in pages: see [`PagedAttention`].
+    PagedAttention(PagedAttention),
     /// Keeps the newest rows of a cache of keys and values that has become too long.
     ///
     /// The inputs are `starts [batch]`, i32 or i64, keys `[batch, heads, rows, size]`, values
@@ -192,6 +206,9 @@ impl Prim {
             Self::CausalConv(_) => "causal_conv",
             Self::LinearAttention(_) => "linear_attention",
             Self::ExpertProduct(_) => "expert_product",
+            Self::PagedPlaces(_) => "paged_places",
+            Self::PagedAppend => "paged_append",
+            Self::PagedAttention(_) => "paged_attention",
             Self::Retain => "retain",
         }
     }

@@ -2,12 +2,13 @@
 //! of one block are stored (as in flash attention).
 use std::ops::Range;
 
-use graph::DType;
-use graph::prim::{CachedAttention, Sinks};
+use graph::prim::{CachedAttention, Filled, PagedAttention, Sinks, place};
+use graph::{DType, View};
 
 use crate::carve::{carve, piece};
-use crate::index::Indices;
+use crate::index::{Bounds, Indices};
 use crate::number::Number;
+use crate::paged::ints;
 use crate::rows::ranges_with;
 use crate::{Context, OpError, Tensor, TensorMut, tiles};
 
@@ -42,13 +43,9 @@ pub(crate) fn run(
     let bias = if prim.bias { operands.next() } else { None };
     let sinks = if prim.sinks == Sinks::Given { operands.next() } else { None };
     let indices = Indices::new(lengths, "cached_attention")?;
-    let work = AttentionJob { prim, q, k, v, bias, sinks, out, group };
-    // Rows of a block: the heads of a group, for as many tokens as fit.
-    let tokens = (ROWS / group).clamp(1, rows);
-    let blocks = rows.div_ceil(tokens);
-    let most = tokens * group;
+    let work = AttentionJob { prim, q, k, v, bias, sinks, out, group, total, pages: None };
+    let Division { tokens, blocks, most, grain } = Division::new(group, rows, total * (size + width));
     let bytes = Memory::bytes(most, size, width);
-    let grain = (GRAIN / (most * total * (size + width)).max(1)).max(1);
     ranges_with::<u8>(cx, batch * shared * blocks, grain, bytes, |range, mut scratch| {
         let mut memory = Memory::carve(&mut scratch, most, size, width);
         for block in range {
@@ -62,6 +59,125 @@ pub(crate) fn run(
         }
     });
     Ok(())
+}
+
+/// Attention over a cache in pages: the tokens of a sequence, one sequence after the other.
+pub(crate) fn run_paged(
+    prim: &PagedAttention,
+    inputs: &[Tensor<'_>],
+    out: TensorMut<'_>,
+    cx: &mut Context<'_>,
+) -> Result<(), OpError> {
+    let unsupported = || OpError::Unsupported { prim: "paged_attention", dtype: out.dtype() };
+    let &[q, k, v, places, table, ref sinks @ ..] = inputs else { return Err(unsupported()) };
+    let (&[tokens, heads, size], &[blocks, block, shared, width]) = (q.shape(), v.shape()) else {
+        return Err(unsupported());
+    };
+    let one_type = [q, k, v].iter().all(|tensor| tensor.dtype() == out.dtype());
+    if !one_type || !matches!(out.dtype(), DType::F32 | DType::F16 | DType::Bf16) {
+        return Err(unsupported());
+    }
+    let (of, entry) = (ints(places, "paged_attention")?, ints(table, "paged_attention")?);
+    let at = |row: usize, token: usize| usize::try_from(of(&[row, token])).unwrap_or(0);
+    let bounds = Bounds::default();
+    let prim = CachedAttention {
+        alpha: prim.alpha,
+        filled: Filled::default(),
+        causal: true,
+        window: prim.window,
+        softcap: prim.softcap,
+        bias: false,
+        sinks: prim.sinks,
+    };
+    let group = heads / shared.max(1);
+    // `[blocks, block, shared, …]` and `[tokens, heads, …]` in the order of axes of a cache without pages.
+    let by_head = |view: &[usize], strides: &[isize]| View {
+        buffer: graph::prim::BufferId(0),
+        dtype: out.dtype(),
+        shape: [view[0], view[2], view[1], view[3]].into_iter().collect(),
+        strides: [strides[0], strides[2], strides[1], strides[3]].into_iter().collect(),
+        offset: 0,
+    };
+    let views = [k, v].map(|cache| by_head(cache.shape(), cache.strides()));
+    // SAFETY: the views show the same elements as the tensors.
+    let [k, v] = [(k, &views[0]), (v, &views[1])].map(|(cache, view)| unsafe { Tensor::new(view, cache.start()) });
+    let mut first = 0;
+    while first < tokens {
+        let (sequence, before) = (at(place::SEQUENCE, first), at(place::POSITION, first));
+        let follows = |token: usize| {
+            let place = [at(place::SEQUENCE, token), at(place::POSITION, token)];
+            place == [sequence, before + token - first] && at(place::END, token) > 0
+        };
+        // Tokens without keys are rows of their own.
+        let ends = (first + 1..tokens).find(|&token| at(place::END, first) == 0 || !follows(token)).unwrap_or(tokens);
+        let rows = ends - first;
+        let end = (first..ends).map(|token| at(place::END, token)).max().unwrap_or(0);
+        let start = prim.window.map_or(0, |window| (before + 1).saturating_sub(window));
+        for page in start / block..end.div_ceil(block) {
+            let is_listed = bounds.position(page as i64, table.shape()[1]).is_some() && sequence < table.shape()[0];
+            let entry = if is_listed { i64::from(entry(&[sequence, page])) } else { i64::MAX };
+            // A negative entry does not count from the end.
+            bounds.position(if entry < 0 { i64::MAX } else { entry }, blocks);
+        }
+        bounds.result()?;
+        let slice = |strides: &[isize], size: usize| View {
+            buffer: graph::prim::BufferId(0),
+            dtype: out.dtype(),
+            shape: [1, heads, rows, size].into_iter().collect(),
+            strides: [0, strides[1], strides[0], strides[2]].into_iter().collect(),
+            offset: first as isize * strides[0],
+        };
+        let (q_view, out_view) = (slice(q.strides(), size), slice(out.strides(), width));
+        let pages = Pages {
+            block,
+            entry: &|page| usize::try_from(entry(&[sequence, page])).unwrap_or(0),
+            end: &|token| at(place::END, first + token),
+        };
+        let work = AttentionJob {
+            prim: &prim,
+            // SAFETY: the views show the rows of these tokens.
+            q: unsafe { Tensor::new(&q_view, q.start()) },
+            k,
+            v,
+            bias: None,
+            sinks: sinks.first().copied(),
+            // SAFETY: as above.
+            out: unsafe { TensorMut::new(&out_view, out.start()) },
+            group,
+            total: end,
+            pages: Some(pages),
+        };
+        let Division { tokens: step, blocks, most, grain } = Division::new(group, rows, end * (size + width));
+        ranges_with::<u8>(cx, shared * blocks, grain, Memory::bytes(most, size, width), |range, mut scratch| {
+            let mut memory = Memory::carve(&mut scratch, most, size, width);
+            for number in range {
+                let (head, block) = (number / blocks, blocks - 1 - number % blocks);
+                work.block(0, head, block * step..((block + 1) * step).min(rows), before, &mut memory);
+            }
+        });
+        first = ends;
+    }
+    Ok(())
+}
+
+/// How the tokens of a sequence are split into blocks.
+struct Division {
+    /// Tokens of a block.
+    tokens: usize,
+    blocks: usize,
+    /// Rows of a block: the heads of a group, for as many tokens as fit.
+    most: usize,
+    /// Blocks per task.
+    grain: usize,
+}
+
+impl Division {
+    /// `work`: multiplications of a row.
+    fn new(group: usize, rows: usize, work: usize) -> Self {
+        let tokens = (ROWS / group).clamp(1, rows);
+        let most = tokens * group;
+        Self { tokens, blocks: rows.div_ceil(tokens), most, grain: (GRAIN / (most * work).max(1)).max(1) }
+    }
 }
 
 /// The working memory of one task.
@@ -113,16 +229,42 @@ struct AttentionJob<'a> {
     sinks: Option<Tensor<'a>>,
     out: TensorMut<'a>,
     group: usize,
+    /// The most keys.
+    total: usize,
+    /// Where keys are, if the cache is in pages `[blocks, shared, block, …]`.
+    pages: Option<Pages<'a>>,
+}
+
+/// The pages of one sequence.
+struct Pages<'a> {
+    /// Rows of a page.
+    block: usize,
+    /// The block of a page.
+    entry: &'a (dyn Fn(usize) -> usize + Sync),
+    /// The number of keys up to the last one that a token sees.
+    end: &'a (dyn Fn(usize) -> usize + Sync),
 }
 
 impl AttentionJob<'_> {
     /// The keys that a token sees.
     fn seen(&self, token: usize, before: usize) -> Range<usize> {
-        let (rows, total) = (self.q.shape()[2], self.k.shape()[2]);
+        let (rows, total) = (self.q.shape()[2], self.total);
         let own = before.saturating_add(token);
-        let end = if self.prim.causal { own.saturating_add(1) } else { before.saturating_add(rows) };
+        let end = match &self.pages {
+            Some(pages) => (pages.end)(token),
+            None if self.prim.causal => own.saturating_add(1),
+            None => before.saturating_add(rows),
+        };
         let start = self.prim.window.map_or(0, |window| own.saturating_add(1).saturating_sub(window));
         start.min(total)..end.min(total)
+    }
+
+    /// Where a key is: the index of the first axis, the row, and how many keys follow there with it.
+    fn locate(&self, batch: usize, key: usize) -> (usize, usize, usize) {
+        match &self.pages {
+            None => (batch, key, usize::MAX),
+            Some(Pages { block, entry, .. }) => (entry(key / block), key % block, block - key % block),
+        }
     }
 
     /// Computes some tokens of the heads that share a key head.
@@ -152,9 +294,10 @@ impl AttentionJob<'_> {
         let mut start = self.seen(tokens.start, before).start;
         let end = self.seen(tokens.end - 1, before).end;
         while start < end {
-            let keys = start..(start + KEYS).min(end);
-            let count = keys.len();
-            with_rows(&self.k, [batch, shared], keys.clone(), memory.block, |block, pitch| {
+            let (place, row, follow) = self.locate(batch, start);
+            let count = KEYS.min(end - start).min(follow);
+            let stored = row..row + count;
+            with_rows(&self.k, [place, shared], stored.clone(), memory.block, |block, pitch| {
                 let (queries, scores) = (&memory.queries[..rows * size], &mut memory.scores[..rows * KEYS]);
                 if rows < MANY_ROWS {
                     return tiles::products(queries, size, block, pitch, count, scores, KEYS);
@@ -165,14 +308,14 @@ impl AttentionJob<'_> {
             });
             for row in 0..rows {
                 let scores = &mut memory.scores[row * KEYS..][..count];
-                self.adjust(scores, [batch, head(row), token(row)], keys.start, memory.bias);
+                self.adjust(scores, [batch, head(row), token(row)], start, memory.bias);
                 let seen = self.seen(token(row), before);
-                scores[..seen.start.saturating_sub(keys.start).min(count)].fill(f32::NEG_INFINITY);
-                scores[seen.end.saturating_sub(keys.start).min(count)..].fill(f32::NEG_INFINITY);
+                scores[..seen.start.saturating_sub(start).min(count)].fill(f32::NEG_INFINITY);
+                scores[seen.end.saturating_sub(start).min(count)..].fill(f32::NEG_INFINITY);
                 let sums = &mut memory.sums[row * width..][..width];
                 tiles::soften(scores, &mut memory.largest[row], &mut memory.weights[row], sums);
             }
-            with_rows(&self.v, [batch, shared], keys, memory.block, |block, pitch| {
+            with_rows(&self.v, [place, shared], stored, memory.block, |block, pitch| {
                 tiles::add_weighted(memory.scores, KEYS, count, block, pitch, &mut memory.sums[..rows * width], width);
             });
             start += count;

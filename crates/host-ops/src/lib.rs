@@ -37,6 +37,7 @@ mod microkernel;
 mod norm;
 mod number;
 mod operand;
+mod paged;
 mod pairs;
 mod parallel;
 mod planes;
@@ -93,7 +94,7 @@ pub struct Context<'a> {
 /// For every view of the step, `address` returns memory that holds the view's buffer. It is aligned to the element
 /// type, readable for inputs and writable for outputs, and nothing else changes it during the call. An output may share
 /// memory with an input only if both are accessed element by element in the same layout, as the planner arranges for
-/// maps; the outputs of an [`Append`](graph::prim::Append) may be its past, those of a `Retain` the cache that they
+/// maps; the outputs of an [`Append`](graph::prim::Append) or a `PagedAppend` may be its past, those of a `Retain` the cache that they
 /// replace, and a new state the old one.
 pub unsafe fn run(step: &Step, address: impl Fn(BufferId) -> *mut u8, cx: &mut Context<'_>) -> Result<(), OpError> {
     if let Prim::AppendAttention(both) = &step.prim
@@ -149,6 +150,9 @@ fn dispatch(
         Prim::CausalConv(prim) => causal_conv::run(prim, inputs, outputs, cx),
         Prim::LinearAttention(prim) => linear_attention::run(prim, inputs, outputs, cx),
         Prim::ExpertProduct(prim) => experts::run(prim, inputs, outputs[0], cx),
+        Prim::PagedPlaces(prim) => paged::places(prim, inputs, outputs),
+        Prim::PagedAppend => paged::append(inputs, outputs, cx),
+        Prim::PagedAttention(prim) => cached_attention::run_paged(prim, inputs, outputs[0], cx),
         Prim::Retain => retain::run(inputs, outputs, cx),
         _ => {
             Err(OpError::Unsupported { prim: prim.name(), dtype: outputs.first().map_or(DType::F32, TensorMut::dtype) })

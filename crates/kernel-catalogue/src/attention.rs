@@ -1,6 +1,8 @@
 //! Attention, with and without a cache.
 use graph::expr::{Binary, Expr};
-use graph::prim::{Append, AppendAttention, Attention, CachedAttention, Filled, Positions, Rotary, Sinks};
+use graph::prim::{
+    Append, AppendAttention, Attention, CachedAttention, Filled, PagedAttention, PagedPlaces, Positions, Rotary, Sinks,
+};
 use graph::{DType, Prim};
 
 use crate::{Sample, expression, sample};
@@ -100,6 +102,25 @@ pub(crate) fn decoder(dtype: DType, samples: &mut Vec<Sample>) {
                 samples.push(sample(label, prim, &inputs, &[cache, cache, q, q]));
             }
         }
+    }
+}
+
+/// A step over a cache in pages.
+pub(crate) fn paged(dtype: DType, samples: &mut Vec<Sample>) {
+    let ints = |extents: &'static [usize]| (DType::I32, extents);
+    let (places, table) = (ints(&[4, 32]), ints(&[32, 16]));
+    let prim = PagedPlaces { block: 256, blocks: 512, causal: true, slots: false };
+    let inputs = [ints(&[33]), ints(&[32]), table];
+    samples.push(sample(format!("paged_places {dtype}"), Prim::PagedPlaces(prim), &inputs, &[places]));
+    for (heads, size, softcap) in [(32usize, 64usize, None), (64, 128, None), (16, 256, Some(50.0))] {
+        let (q, new, cache) = ([32, heads, size], [32, 8, size], [512, 256, 8, size]);
+        let [q, new, cache]: [(DType, &[usize]); 3] = [(dtype, &q), (dtype, &new), (dtype, &cache)];
+        let label = format!("of {size} {dtype}");
+        let inputs = [places, new, new, cache, cache];
+        samples.push(sample(format!("paged_append {label}"), Prim::PagedAppend, &inputs, &[cache, cache]));
+        let prim = PagedAttention { alpha: 0.125, window: None, softcap, sinks: Sinks::None };
+        let label = format!("paged_attention {heads} heads {label}");
+        samples.push(sample(label, Prim::PagedAttention(prim), &[q, cache, cache, places, table], &[q]));
     }
 }
 

@@ -31,6 +31,7 @@ pub fn catalogue() -> Vec<Sample> {
         products::packed(dtype, &mut samples);
         attention::attention(dtype, &mut samples);
         attention::decoder(dtype, &mut samples);
+        attention::paged(dtype, &mut samples);
         decoders::experts(dtype, &mut samples);
         decoders::states(dtype, &mut samples);
         images::images(dtype, &mut samples);

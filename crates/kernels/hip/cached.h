@@ -6,9 +6,13 @@
 // a row are contiguous. BLOCK_ROWS: rows per block, which is blockIdx.x; blockIdx.y is its part of the keys that these
 // rows see. The grid depends on extents only. Lengths are read here: blocks of parts that are not needed exit at once,
 // and the last block to finish for its rows adds up what the others stored in `partial`. NEWEST: the key and value of
-// the current token are not in the cache yet (newest.h).
+// the current token are not in the cache yet (newest.h). PAGED: the cache is in blocks of PAGE rows, which a table
+// assigns to sequences; each token is a batch of its own, with its place in `places`.
 #ifndef NEWEST
 #define NEWEST 0
+#endif
+#ifndef PAGED
+#define PAGED 0
 #endif
 struct CachedArgs {
   const T* q;
@@ -49,6 +53,13 @@ struct CachedArgs {
   i64 count;  // number of positions
   u32 half;
 #endif
+#if PAGED
+  const i32* places;  // [4, tokens]: position, slot, sequence, number of keys
+  const i32* table;
+  u32* fault;
+  i64 table_row, table_step;
+  u32 tokens, blocks;
+#endif
 };
 
 // All rows belong to one token.
@@ -77,6 +88,9 @@ struct Task {
   u32 before;
   Range keys;  // keys of this part
   u32 parts;   // parts that these rows need
+#if PAGED
+  const i32* pages;  // the blocks of the sequence
+#endif
 };
 
 // The rows of a block, and all keys in the cache that they see.
@@ -89,12 +103,37 @@ DEV Task rows_of(const CachedArgs& a) {
   t.head = number - t.batch * a.shared;
   t.first = (a.groups - 1 - behind) * BLOCK_ROWS;
   t.count = min_of((u32)BLOCK_ROWS, a.rows * a.group - t.first);
+#if PAGED
+  const i32* place = a.places + t.batch;
+  t.before = (u32)place[0];
+  t.pages = a.table + (i64)place[2 * (i64)a.tokens] * a.table_row;
+  t.keys.end = min_of(a.total, (u32)place[3 * (i64)a.tokens]);
+  t.keys.start = t.before + 1 > a.window ? min_of(t.keys.end, t.before + 1 - a.window) : 0;
+  t.parts = 1;
+  return t;
+#else
   t.before = filled_before((i64)a.lengths[(i64)t.batch * a.lengths_step], a.shift);
   t.keys.start = seen_by(a, t.before, token_of(a, t.first)).start;
   t.keys.end = seen_by(a, t.before, token_of(a, t.first + t.count - 1)).end;
   if (NEWEST) t.keys.end = min_of(t.keys.end, t.before);
   t.parts = 1;
   return t;
+#endif
+}
+
+// The row of the cache that holds a key.
+DEV i64 row_of_key(const CachedArgs& a, const Task& t, u32 key) {
+#if PAGED
+  u32 block = (u32)t.pages[(i64)(key / PAGE) * a.table_step];
+  if (block >= a.blocks) {
+    // Nothing is wrong with the table of a token without keys.
+    if (t.keys.end > 0) report_fault(a.fault, 1);
+    block = 0;
+  }
+  return (i64)block * PAGE + key % PAGE;
+#else
+  return (i64)key;
+#endif
 }
 
 // STEP: the number of keys that justifies a part.

@@ -65,11 +65,12 @@ DEV void store_part(T* row, const Part& p, u32 lane, u32 extent) {
 DEV f32 part_at(const Part& p, int e) { return get(p.at[e / V].at[e % V]); }
 
 // The keys of a team from `base` on; keys past the end repeat the last one, with a weight of zero.
-DEV void load_keys(Part* parts, const T* rows, i64 pitch, u32 base, u32 last, u32 extent) {
+DEV void load_keys(Part* parts, const CachedArgs& a, const Task& t, const T* rows, i64 pitch, u32 base, u32 last,
+                   u32 extent) {
 #pragma unroll
   for (u32 j = 0; j < KEYS; j++) {
     u32 key = min_of(base + j * TEAMS + threadIdx.x / LANES, last);
-    parts[j] = load_part(rows + (i64)key * pitch, threadIdx.x % LANES, extent);
+    parts[j] = load_part(rows + row_of_key(a, t, key) * pitch, threadIdx.x % LANES, extent);
   }
 }
 
@@ -80,7 +81,7 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
   SHARED(Quad, sums, Ends::SUMS);
   SHARED(u32, is_last, 1);
   Task t = rows_of(a);
-  const u32 end = t.keys.end, last = NEWEST && end == 0 ? 0 : end - 1;
+  const u32 end = t.keys.end, last = (NEWEST || PAGED) && end == 0 ? 0 : end - 1;
   t.parts = max_of(1u, min_of(a.parts, (end - t.keys.start + STEP - 1) / STEP));
 #if NEWEST
   copy_past<BLOCK, V>(a, t);
@@ -91,8 +92,8 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
   const T* v = a.v + (i64)t.batch * a.v_batch + (i64)t.head * a.v_head;
   u32 base = t.keys.start + blockIdx.y * STEP;
   Part x[KEYS], y[KEYS];
-  load_keys(x, k, a.k_key, base, last, a.size);
-  load_keys(y, v, a.v_key, base, last, a.width);
+  load_keys(x, a, t, k, a.k_key, base, last, a.size);
+  load_keys(y, a, t, v, a.v_key, base, last, a.width);
 
 #if NEWEST
   const Newest newest = newest_of(a, t);
@@ -167,7 +168,7 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
         for (int e = 0; e < E; e++) s[r][j] += q.at[e] * part_at(x[j], e);
       }
     }
-    if (next < end) load_keys(x, k, a.k_key, next, last, a.size);
+    if (next < end) load_keys(x, a, t, k, a.k_key, next, last, a.size);
 #pragma unroll
     for (int mask = LANES / 2; mask; mask >>= 1)
 #pragma unroll
@@ -209,7 +210,7 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
 #pragma unroll
         for (int e = 0; e < E; e++) o[r][e] += s[r][j] * value[e];
     }
-    if (next < end) load_keys(y, v, a.v_key, next, last, a.width);
+    if (next < end) load_keys(y, a, t, v, a.v_key, next, last, a.width);
     base = next;
   }
 

@@ -1,5 +1,5 @@
 //! Attention over caches: `hip/cached_rows.hip`, `hip/cached_few.hip`, `hip/cached_tiles.hip`.
-use graph::prim::{CachedAttention, Sinks};
+use graph::prim::{CachedAttention, Filled, PagedAttention, Sinks};
 use graph::{DType, Declined, Step, View};
 
 use crate::gemm::matrix_number;
@@ -64,6 +64,63 @@ pub(crate) fn of_newest(attention: &CachedAttention, step: &Step, arch: &Arch) -
     job.few_or_rows(matrix, arch)
 }
 
+/// The attention of tokens over a cache in pages: each token is a batch of its own.
+pub(crate) fn paged(prim: &PagedAttention, step: &Step, arch: &Arch) -> Result<Launches, Declined> {
+    let ([q, k, v, places, table, sinks @ ..], [out]) = (&step.inputs[..], &step.outputs[..]) else {
+        return Err(Declined::new("attention without queries, pages and a table"));
+    };
+    let (&[tokens, ..], &[blocks, block, ..], &[_, most]) = (&q.shape[..], &k.shape[..], &table.shape[..]) else {
+        return Err(Declined::new("attention with operands of the wrong rank"));
+    };
+    if out.elems() == 0 {
+        return Ok(Launches::nothing());
+    }
+    if [places, table].iter().any(|view| view.dtype != DType::I32) || !places.is_dense() {
+        return Err(Declined::new("places or a table that are not of i32"));
+    }
+    if !k.is_dense() || !v.is_dense() || blocks * block >= 1 << 31 || table.elems() == 0 {
+        return Err(Declined::new("a paged cache that is not contiguous, is too large or is empty"));
+    }
+    // `[tokens, heads, 1, …]`, and `[1, heads, keys, …]`: the distances between heads and between rows of a block.
+    let token = |view: &View| {
+        let mut view = view.clone();
+        view.shape.insert(2, 1);
+        view.strides.insert(2, 0);
+        view
+    };
+    let cache = |view: &View| {
+        let mut by_head = view.clone();
+        by_head.shape = [1, view.shape[2], most * block, view.shape[3]].into_iter().collect();
+        by_head.strides = [0, view.strides[2], view.strides[1], view.strides[3]].into_iter().collect();
+        by_head
+    };
+    let mut inputs = vec![token(q), cache(k), cache(v), places.clone()];
+    inputs.extend(sinks.first().cloned());
+    let attention = CachedAttention {
+        alpha: prim.alpha,
+        filled: Filled::default(),
+        causal: true,
+        window: prim.window,
+        softcap: prim.softcap,
+        bias: false,
+        sinks: prim.sinks,
+    };
+    let plain = Step { node: step.node, prim: step.prim.clone(), inputs, outputs: vec![token(out)] };
+    let mut job = Job::new(&attention, &plain)?;
+    job.sinks = job.sinks.map(|(_, view)| (5, view));
+    job.pages = Some(Pages { places, table, tokens, block, blocks });
+    job.rows(arch)
+}
+
+/// A cache in pages.
+struct Pages<'a> {
+    places: &'a View,
+    table: &'a View,
+    tokens: usize,
+    block: usize,
+    blocks: usize,
+}
+
 /// A step's views and extents.
 struct Job<'a> {
     attention: &'a CachedAttention,
@@ -85,6 +142,7 @@ struct Job<'a> {
     width: usize,
     /// True if the newest key is not in the cache yet.
     newest: bool,
+    pages: Option<Pages<'a>>,
 }
 
 /// How a launch splits the rows and the keys.
@@ -144,6 +202,7 @@ impl<'a> Job<'a> {
             size,
             width,
             newest: false,
+            pages: None,
         })
     }
 
@@ -216,7 +275,8 @@ impl<'a> Job<'a> {
         args = args.i64s("bias_batch", &self.bias.map_or_else(|| vec![0; 4], |(_, view)| strides(view, 4)));
         let step = |view: &View| view.strides.first().map_or(0, |&stride| stride as i64);
         let window = self.attention.window.map_or(u32::MAX, |window| u32::try_from(window).unwrap_or(u32::MAX));
-        args.i64("lengths_step", step(self.lengths))
+        let args = args
+            .i64("lengths_step", step(self.lengths))
             .i64("sinks_step", self.sinks.map_or(0, |(_, view)| step(view)))
             .i64("shift", self.attention.filled.shift)
             .f32("alpha", self.attention.alpha)
@@ -226,7 +286,13 @@ impl<'a> Job<'a> {
             .u32("has_sink", u32::from(self.attention.sinks != Sinks::None))
             .u32s("shared", &[self.shared, self.group, self.tokens].map(|extent| extent as u32))
             .u32s("total", &[self.total, self.size, self.width].map(|extent| extent as u32))
-            .u32s("groups", &[division.groups, division.parts].map(|count| count as u32))
+            .u32s("groups", &[division.groups, division.parts].map(|count| count as u32));
+        let Some(pages) = &self.pages else { return args };
+        args.input("places", 3, pages.places)
+            .input("table", 4, pages.table)
+            .fault("fault")
+            .i64s("table_row", &strides(pages.table, 2))
+            .u32s("tokens", &[pages.tokens, pages.blocks].map(|count| count as u32))
     }
 
     /// Blocks per part.
@@ -264,6 +330,10 @@ impl<'a> Job<'a> {
             .set("PACKED", self.is_packed())
             .set("ONE", u8::from(self.tokens == 1))
             .set("BLOCK_ROWS", rows);
+        let kernel = match &self.pages {
+            Some(pages) => kernel.set("PAGED", 1).set("PAGE", pages.block),
+            None => kernel,
+        };
         self.launch(kernel, THREADS, room, Division { rows, groups, parts })
     }
 

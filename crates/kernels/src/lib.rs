@@ -37,6 +37,7 @@ mod linear_attention;
 mod lrn;
 mod map;
 mod norm;
+mod paged;
 mod place;
 mod pool;
 mod product;

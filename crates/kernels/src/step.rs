@@ -4,8 +4,8 @@ use graph::{Declined, Prim, Step};
 
 use crate::{
     Arch, Launches, append, append_attention, arg_reduce, attention, cached_attention, causal_conv, cumulative,
-    experts, gather, gemm, linear_attention, lrn, map, norm, pool, quant, recurrent, reduce, resize, retain, rotary,
-    scatter, softmax, top_k,
+    experts, gather, gemm, linear_attention, lrn, map, norm, paged, pool, quant, recurrent, reduce, resize, retain,
+    rotary, scatter, softmax, top_k,
 };
 
 /// The launches of a step on a GPU.
@@ -29,6 +29,9 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Launches, Declined> {
         Prim::Lrn(prim) => lrn::work(prim, step),
         Prim::Map(prim) => map::work(prim, step, arch),
         Prim::Norm(prim) => norm::work(prim, step, arch),
+        Prim::PagedPlaces(prim) => paged::places(prim, step),
+        Prim::PagedAppend => paged::append(step, arch),
+        Prim::PagedAttention(prim) => cached_attention::paged(prim, step, arch),
         Prim::Pool(prim) => pool::work(prim, step, arch),
         Prim::Product(product) => match &product.kind {
             ProductKind::QuantMatMul(prim) => quant::work(prim, product, step, arch),

@@ -15,6 +15,7 @@ pub mod indexing;
 pub mod map;
 pub mod matmul;
 pub mod normalise;
+pub mod paged;
 pub mod pool;
 pub mod quant;
 pub mod recurrent;

@@ -43,7 +43,7 @@ const ARCH: &str = "any";
 const NOTHING: u32 = u32::MAX;
 
 /// Element types by their ONNX numbers.
-const DTYPES: [(u8, DType); 17] = [
+const DTYPES: [(u8, DType); 21] = [
     (1, DType::F32),
     (2, DType::U8),
     (3, DType::I8),
@@ -61,6 +61,10 @@ const DTYPES: [(u8, DType); 17] = [
     (18, DType::F8E4M3Fnuz),
     (19, DType::F8E5M2),
     (20, DType::F8E5M2Fnuz),
+    (21, DType::U4),
+    (22, DType::I4),
+    (24, DType::U2),
+    (25, DType::I2),
 ];
 
 /// Kinds of attributes.

@@ -9,6 +9,7 @@ mod known;
 mod map;
 mod matmul;
 mod movement;
+mod packed;
 mod pad;
 mod reduce;
 mod scatter;
@@ -69,6 +70,8 @@ pub struct Lowered {
     pub steps: Vec<Step>,
     /// The partition's outputs.
     pub outputs: Vec<Val>,
+    /// The extents of outputs whose elements are packed; the values are their bytes.
+    pub shown: Vec<Option<Shape>>,
 }
 
 /// An input of the partition for one run.
@@ -90,8 +93,14 @@ pub fn lower(graph: &Graph, inputs: &[InputSpec]) -> Result<Lowered, LowerError>
     let mut values: Vec<Option<Val>> = vec![None; graph.values().len()];
     for (number, (id, spec)) in graph.inputs().iter().zip(inputs).enumerate() {
         let dtype = graph.value(*id).dtype.stored();
+        let declared = graph.value(*id).dtype;
         values[id.0 as usize] = Some(match &spec.known {
             Some(tensor) => Val::known(tensor.as_stored()),
+            None if declared.is_packed() => {
+                let bytes = packed::bytes(declared, &spec.shape).ok_or_else(|| cx.invalid("an input is too large"))?;
+                let packed = cx.buffer_val(DType::U8, &[bytes], Origin::Input(number))?;
+                cx.unpacked(&packed, declared, &spec.shape)?
+            }
             None => cx.buffer_val(dtype, &spec.shape, Origin::Input(number))?,
         });
     }
@@ -123,12 +132,15 @@ pub fn lower(graph: &Graph, inputs: &[InputSpec]) -> Result<Lowered, LowerError>
             }
         }
     }
-    let outputs = graph
-        .outputs()
-        .iter()
-        .map(|id| values[id.0 as usize].clone().ok_or_else(|| cx.invalid("an output is never produced")))
-        .collect::<Result<_, _>>()?;
-    Ok(Lowered { buffers: cx.buffers, steps: cx.steps, outputs })
+    let mut outputs = Vec::with_capacity(graph.outputs().len());
+    let mut shown = Vec::with_capacity(graph.outputs().len());
+    for id in graph.outputs() {
+        let value = values[id.0 as usize].clone().ok_or_else(|| cx.invalid("an output is never produced"))?;
+        let declared = graph.value(*id).dtype;
+        shown.push(declared.is_packed().then(|| value.shape().into()));
+        outputs.push(if declared.is_packed() { cx.packed(&value, declared)? } else { value });
+    }
+    Ok(Lowered { buffers: cx.buffers, steps: cx.steps, outputs, shown })
 }
 
 impl Lower<'_> {

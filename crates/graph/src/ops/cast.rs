@@ -1,8 +1,9 @@
 //! Values in another element type.
+use crate::expr::{Binary, Expr, Ref, Unary};
 use crate::float8::Format;
 use crate::lower::{Lower, Storage};
 use crate::ops::{Entry, Meaning, NodeInfo, Op, RowWise};
-use crate::{DType, Declined, LowerError, Tensor, Val};
+use crate::{DType, Declined, LowerError, Scalar, Tensor, Val};
 
 /// The element type for a number of ONNX's `TensorProto.DataType`, if supported.
 pub(super) const fn dtype_of_onnx(number: i64) -> Option<DType> {
@@ -24,6 +25,10 @@ pub(super) const fn dtype_of_onnx(number: i64) -> Option<DType> {
         18 => DType::F8E4M3Fnuz,
         19 => DType::F8E5M2,
         20 => DType::F8E5M2Fnuz,
+        21 => DType::U4,
+        22 => DType::I4,
+        24 => DType::U2,
+        25 => DType::I2,
         _ => return None,
     })
 }
@@ -95,8 +100,65 @@ impl Op for Float8Cast {
     }
 }
 
+/// A conversion to integers of 4 or 2 bits: the lowest bits of the integer, as ONNX Runtime's CPU provider does it.
+#[derive(Debug)]
+struct PackedCast {
+    name: &'static str,
+    to: DType,
+}
+
+impl Op for PackedCast {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn row_wise(&self) -> RowWise {
+        RowWise::Elements
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let value = cx.required(inputs, 0)?;
+        let bits = self.to.bits();
+        let converted = cx.map(&[value], self.to.stored(), |expr, arguments| {
+            let number = arguments[0];
+            let whole = if expr.dtype(number).is_float() { rounded_away(expr, number) } else { number };
+            let wide = expr.cast(whole, DType::I32);
+            let [mask, half] =
+                [(1 << bits) - 1, 1 << (bits - 1)].map(|value: i64| expr.constant(Scalar::Int(value), DType::I32));
+            let low = expr.binary(Binary::And, wide, mask);
+            if !self.to.unpacked().is_signed() {
+                return low;
+            }
+            let flipped = expr.binary(Binary::Xor, low, half);
+            expr.binary(Binary::Sub, flipped, half)
+        })?;
+        Ok(vec![converted])
+    }
+}
+
+/// The nearest integer; halves are rounded away from zero.
+fn rounded_away(expr: &mut Expr, number: Ref) -> Ref {
+    let dtype = expr.dtype(number);
+    let size = expr.unary(Unary::Abs, number);
+    let floor = expr.unary(Unary::Floor, size);
+    let rest = expr.binary(Binary::Sub, size, floor);
+    let [half, one, zero] = [0.5, 1.0, 0.0].map(|value| expr.constant(Scalar::Float(value), dtype));
+    let is_more = expr.binary(Binary::Ge, rest, half);
+    let more = expr.binary(Binary::Add, floor, one);
+    let whole = expr.select(is_more, more, floor);
+    let negative = expr.unary(Unary::Neg, whole);
+    let is_negative = expr.binary(Binary::Lt, number, zero);
+    expr.select(is_negative, negative, whole)
+}
+
 /// The operator for a conversion between two types.
 fn conversion(node: &NodeInfo<'_>, name: &'static str, from: DType, to: DType) -> Result<Box<dyn Op>, Declined> {
+    if to.is_packed() {
+        if from.is_float8() {
+            return Err(Declined::new(format!("a conversion from {from} to {to} is not supported")));
+        }
+        return Ok(Box::new(PackedCast { name, to }));
+    }
     if from == to || !(from.is_float8() || to.is_float8()) {
         return Ok(Box::new(Cast { name, to }));
     }
@@ -136,7 +198,10 @@ fn parse_cast(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
 }
 
 fn parse_cast_like(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
-    conversion(node, "CastLike", node.input(0)?.dtype, node.input(1)?.dtype)
+    // A constant of packed integers has the type of their bytes; the output has the type that is meant.
+    let like = node.input(1)?.dtype;
+    let to = node.outputs.first().copied().flatten().unwrap_or(like);
+    conversion(node, "CastLike", node.input(0)?.dtype, to)
 }
 
 fn parse_bit_cast(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {

@@ -65,13 +65,68 @@ fn parse_batch_norm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     for index in 0..5 {
         node.accept(index, |dtype| dtype.is_float())?;
     }
-    if node.attributes.flag("training_mode")? || (1..5).any(|index| node.wants(index)) {
-        return Err(Declined::new("training mode is not supported"));
-    }
     if !node.attributes.flag_or("spatial", true)? {
         return Err(Declined::new("per-position statistics (spatial 0, opset 8) are not supported"));
     }
-    Ok(Box::new(BatchNormOp { epsilon: node.attributes.float("epsilon", 1e-5)? }))
+    let epsilon = node.attributes.float("epsilon", 1e-5)?;
+    // Before opset 14, a node trains if it has more than one output, and these outputs differ.
+    if node.attributes.flag("training_mode")? && node.since_version >= 14 {
+        let momentum = node.attributes.float("momentum", 0.9)?;
+        return Ok(Box::new(TrainedBatchNorm { epsilon, momentum }));
+    }
+    if node.attributes.flag("training_mode")? || (1..5).any(|index| node.wants(index)) {
+        return Err(Declined::new("training mode before opset 14 is not supported"));
+    }
+    Ok(Box::new(BatchNormOp { epsilon }))
+}
+
+/// BatchNormalization with the statistics of the batch, which also updates the running ones.
+#[derive(Debug)]
+struct TrainedBatchNorm {
+    epsilon: f32,
+    momentum: f32,
+}
+
+impl Op for TrainedBatchNorm {
+    fn name(&self) -> &'static str {
+        "BatchNormalization"
+    }
+
+    fn follows_known_values(&self) -> bool {
+        false
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let x = cx.required(inputs, 0)?;
+        let channels = x.shape().get(1).copied().unwrap_or(1);
+        let axes: Vec<usize> = (0..x.rank()).filter(|&axis| axis != 1).collect();
+        let dtype = x.dtype().compute();
+        let wide = cx.cast(x, dtype)?;
+        let mean = cx.reduce(&wide, &axes, true, ReduceKind::Mean)?;
+        let distance = cx.binary(Binary::Sub, &wide, &mean)?;
+        let square = cx.binary(Binary::Mul, &distance, &distance)?;
+        let variance = cx.reduce(&square, &axes, true, ReduceKind::Mean)?;
+        let [mean, variance] = [mean, variance].map(|value| cx.reshape(&value, &[channels]));
+        let (mean, variance) = (mean?, variance?);
+        let mut given: Vec<Option<Val>> = inputs.iter().take(3).cloned().collect();
+        given.extend([Some(mean.clone()), Some(variance.clone())]);
+        let mut outputs = BatchNormOp { epsilon: self.epsilon }.lower(cx, &given)?;
+        for (index, found) in [(3, mean), (4, variance)] {
+            let running = cx.required(inputs, index)?;
+            if running.shape() != [channels] {
+                return Err(cx.invalid(format!("{:?} for {channels} channels", running.shape())));
+            }
+            outputs.push(cx.map(&[running, &found], running.dtype(), |expr, operands| {
+                let [kept, new] = [self.momentum, 1.0 - self.momentum]
+                    .map(|share| expr.constant(Scalar::Float(f64::from(share)), dtype));
+                let [old, found] = [0, 1].map(|at| in_type(expr, operands[at], dtype));
+                let old = expr.binary(Binary::Mul, old, kept);
+                let found = expr.binary(Binary::Mul, found, new);
+                expr.binary(Binary::Add, old, found)
+            })?);
+        }
+        Ok(outputs)
+    }
 }
 
 /// InstanceNormalization, or GroupNormalization with groups.

@@ -10,7 +10,7 @@ use crate::{DType, Declined, LowerError, Scalar, Shape, Val, shape};
 /// Neighbours that one map weighs.
 const TAPS_PER_MAP: usize = 4;
 /// Coordinates are cut off here, far outside every image, so that their integers do not overflow.
-const FAR: f64 = 1e9;
+pub(super) const FAR: f64 = 1e9;
 /// The usual parameter of cubic convolution.
 const CUBIC: f64 = -0.75;
 
@@ -41,7 +41,7 @@ enum Padding {
 }
 
 #[derive(Debug)]
-struct GridSample {
+pub(super) struct GridSample {
     mode: Mode,
     padding: Padding,
     /// -1 and 1 are the centres of the outermost pixels, not their outer edges.
@@ -79,24 +79,35 @@ impl Op for GridSample {
         }
         let [batch, channels] = [x.shape()[0], x.shape()[1]];
         let coordinates = image.coordinates(cx, &grid, &[batch, 1, points])?;
-        let taps = self.mode.taps().pow(rank as u32);
-        let places = image.places(cx, &coordinates, &[batch, taps, points])?;
-        let places = cx.reshape(&places, &[batch, 1, taps * points])?;
-        let places = cx.expand(&places, &[batch, channels, taps * points])?;
         let flat = cx.reshape(&x, &[batch, channels, pixels])?;
-        let read = cx.gather_elements(&flat, &places, 2)?;
-        let sum = image.weigh(cx, &coordinates, &read, x.dtype(), taps)?;
+        let sum = image.sample(cx, &flat, &coordinates)?;
         Ok(vec![cx.reshape(&sum, &to)?])
     }
 }
 
+/// Linear interpolation with zeros outside of the image.
+pub(super) const BILINEAR: GridSample = GridSample { mode: Mode::Linear, padding: Padding::Zeros, align_corners: true };
+
 /// The spatial extents of an image that is sampled.
-struct Image<'a> {
-    extents: Shape,
-    op: &'a GridSample,
+pub(super) struct Image<'a> {
+    pub extents: Shape,
+    pub op: &'a GridSample,
 }
 
 impl Image<'_> {
+    /// The image `[batch, channels, pixels]` at coordinates in pixels, one list for each axis `[batch, 1, points]`.
+    pub(super) fn sample(&self, cx: &mut Lower<'_>, flat: &Val, coordinates: &[Val]) -> Result<Val, LowerError> {
+        let (&[batch, channels, _], Some(&[_, _, points])) = (flat.shape(), coordinates.first().map(Val::shape)) else {
+            return Err(cx.invalid("an image without channels"));
+        };
+        let taps = self.op.mode.taps().pow(self.extents.len() as u32);
+        let places = self.places(cx, coordinates, &[batch, taps, points])?;
+        let places = cx.reshape(&places, &[batch, 1, taps * points])?;
+        let places = cx.expand(&places, &[batch, channels, taps * points])?;
+        let read = cx.gather_elements(flat, &places, 2)?;
+        self.weigh(cx, coordinates, &read, flat.dtype(), taps)
+    }
+
     /// The coordinates in pixels along every axis, each of shape `to`.
     fn coordinates(&self, cx: &mut Lower<'_>, grid: &Val, to: &[usize]) -> Result<Vec<Val>, LowerError> {
         let (rank, dtype) = (self.extents.len(), grid.dtype().compute());

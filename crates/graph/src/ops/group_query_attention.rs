@@ -367,7 +367,7 @@ pub(super) fn rotate_into(cx: &mut Lower<'_>, rotary: Rotary, x: &Val, [cosines,
 
 /// Two values `[batch, rows, heads, size]` as one with the heads of both, if the second's directly follow the first's
 /// in memory.
-fn beside(first: &Val, second: &Val) -> Option<Val> {
+pub(super) fn beside(first: &Val, second: &Val) -> Option<Val> {
     let (Storage::Buffer(a), Storage::Buffer(b)) = (first.storage(), second.storage()) else { return None };
     let next = first.offset() + first.shape()[2] as isize * first.strides()[2];
     let follows = a == b && first.strides() == second.strides() && second.offset() == next;

@@ -20,9 +20,11 @@ mod choice;
 mod contrib_attention;
 mod conv;
 mod cumulative;
+mod deform_conv;
 mod diffusion;
 mod einsum;
 mod elementwise;
+mod elimination;
 mod experts;
 pub(crate) mod fused;
 mod fused_conv;
@@ -43,9 +45,11 @@ mod loss;
 mod matmul;
 mod matmul_nbits;
 mod meaning;
+mod mel_weights;
 mod mrotary;
 mod norm;
 mod pad;
+mod paged_attention;
 mod pool;
 mod qlinear;
 mod quantised_cache;
@@ -57,6 +61,7 @@ mod reshape;
 mod resize;
 mod rotary;
 mod scatter;
+mod scattered;
 mod search;
 mod select;
 mod signal_window;
@@ -207,6 +212,7 @@ const FAMILIES: &[&[Entry]] = &[
     gather::OPS,
     gather_block_quantized::OPS,
     scatter::OPS,
+    scattered::OPS,
     generate::OPS,
     spatial_move::OPS,
     pool::OPS,
@@ -236,13 +242,17 @@ const FAMILIES: &[&[Entry]] = &[
     search::OPS,
     cumulative::OPS,
     einsum::OPS,
+    elimination::OPS,
     resize::OPS,
     grid_sample::OPS,
+    deform_conv::OPS,
     affine_grid::OPS,
     signal_window::OPS,
+    mel_weights::OPS,
     attention::OPS,
     contrib_attention::OPS,
     group_query_attention::OPS,
+    paged_attention::OPS,
     rotary::OPS,
     mrotary::OPS,
     linear_attention::OPS,
@@ -253,13 +263,12 @@ const FAMILIES: &[&[Entry]] = &[
 
 /// Decoder operators that are known but not supported, by domain, with the reason.
 const LEFT_ALONE: &[(&str, &str, &str)] = &[
-    (MICROSOFT, "PagedAttention", "paged caches are not supported"),
     (MICROSOFT, "SparseAttention", "sparse attention is not supported"),
     (MICROSOFT, "DecoderMaskedMultiHeadAttention", "beam-search caches are not supported"),
     (MICROSOFT, "DecoderMaskedSelfAttention", "beam-search caches are not supported"),
 ];
 
-/// The operators that convert 8-bit floats, keep them in a cache, or move them as bytes.
+/// The operators that convert 8-bit floats and integers of 4 or 2 bits, keep them in a cache, or move them as bytes.
 const FLOAT8_OPS: &[&str] = &[
     "GroupQueryAttention",
     "Cast",
@@ -303,7 +312,7 @@ pub fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
         return Err(Declined::new(format!("rank {rank} exceeds the maximum of {MAX_RANK}")));
     }
     let dtypes = node.inputs.iter().flatten().map(|input| input.dtype).chain(node.outputs.iter().flatten().copied());
-    if let Some(dtype) = dtypes.into_iter().find(|dtype| dtype.is_float8())
+    if let Some(dtype) = dtypes.into_iter().find(|dtype| dtype.is_float8() || dtype.is_packed())
         && !FLOAT8_OPS.contains(&node.op_type)
     {
         return Err(Declined::new(format!("{dtype} can be converted and moved, but not computed with")));

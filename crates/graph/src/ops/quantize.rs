@@ -104,6 +104,10 @@ const fn range(dtype: DType) -> Option<(f64, f64)> {
         DType::U8 => (0.0, 255.0),
         DType::I16 => (-32768.0, 32767.0),
         DType::U16 => (0.0, 65535.0),
+        DType::I4 => (-8.0, 7.0),
+        DType::U4 => (0.0, 15.0),
+        DType::I2 => (-2.0, 1.0),
+        DType::U2 => (0.0, 3.0),
         _ => return None,
     })
 }
@@ -175,7 +179,12 @@ fn parse_quantize(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
         Some(zero) => Some(zero.dtype),
         None => dtype_attribute(node, "output_dtype")?,
     };
-    let to = named.unwrap_or(DType::U8);
+    // A constant zero point of packed integers has the type of their bytes.
+    let declared = node.outputs.first().copied().flatten().filter(|dtype| dtype.is_packed());
+    let to = declared.or(named).unwrap_or(DType::U8);
+    if named.is_some_and(|named| named.unpacked() != to.unpacked()) {
+        return Err(Declined::new(format!("the zero point is not {to}")));
+    }
     let codes = match (Format::of(to), range(to)) {
         (Some(format), _) => Codes::Floats { format, saturate: node.attributes.flag_or("saturate", true)? },
         (None, Some((low, high))) => Codes::Integers { low, high },
@@ -230,7 +239,7 @@ impl Op for DequantizeLinear {
 fn parse_dequantize(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let from = node.accept(0, |dtype| range(dtype).is_some() || dtype == DType::I32 || dtype.is_float8())?;
     let scale = node.accept(1, |dtype| dtype.is_float() && dtype != DType::F64)?;
-    if node.optional(2).is_some_and(|zero| zero.dtype != from) {
+    if node.optional(2).is_some_and(|zero| zero.dtype.unpacked() != from.unpacked()) {
         return Err(Declined::new(format!("the zero point is not {from}")));
     }
     let to = dtype_attribute(node, "output_dtype")?.unwrap_or(scale);

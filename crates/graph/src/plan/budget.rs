@@ -57,7 +57,13 @@ pub(super) fn walked(step: &Step) -> Option<(&View, usize)> {
         // Their inputs are either as large as their outputs, which count as memory, or only partly read.
         Prim::Map(_) | Prim::Gather | Prim::GatherElements(_) | Prim::GatherNd(_) => return None,
         // Weights and caches repeat for each batch and head, and the result is stored for each of them.
-        Prim::Append(_) | Prim::AppendAttention(_) | Prim::CachedAttention(_) | Prim::Retain | Prim::Rotary(_) => true,
+        Prim::Append(_)
+        | Prim::AppendAttention(_)
+        | Prim::CachedAttention(_)
+        | Prim::PagedAppend
+        | Prim::PagedAttention(_)
+        | Prim::Retain
+        | Prim::Rotary(_) => true,
         _ => step.is_product(),
     };
     let sized = step.inputs.iter().map(|view| (view, read_bytes(view, repeats_once)));

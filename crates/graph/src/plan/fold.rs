@@ -120,7 +120,7 @@ fn constant_steps(draft: &Draft) -> Vec<bool> {
 /// A buffer as one flat output.
 fn whole(draft: &Draft, id: BufferId) -> OutputSpec {
     let buffer = &draft.buffers[id.0 as usize];
-    OutputSpec { dtype: buffer.dtype, shape: crate::Shape::from_slice(&[buffer.elems]) }
+    OutputSpec { dtype: buffer.dtype, shape: crate::Shape::from_slice(&[buffer.elems]), shown: None }
 }
 
 #[cfg(test)]

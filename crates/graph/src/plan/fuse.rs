@@ -129,7 +129,7 @@ mod tests {
             buffer(24, Origin::Step),
             buffer(24, Origin::Step),
         ];
-        let outputs = vec![OutputSpec { dtype: DType::F32, shape: shape.into() }];
+        let outputs = vec![OutputSpec { dtype: DType::F32, shape: shape.into(), shown: None }];
         Draft { buffers, steps, output_buffers: vec![BufferId(3)], outputs }
     }
 

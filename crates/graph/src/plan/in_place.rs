@@ -78,7 +78,7 @@ mod tests {
         let update = Step { node: 0, prim, inputs, outputs: vec![view(3), view(4)] };
         let mut buffers: Vec<Buffer> = (0..3).map(|at| buffer(Origin::Input(at))).collect();
         buffers.extend((0..3).map(|_| buffer(Origin::Step)));
-        let spec = || OutputSpec { dtype: DType::F32, shape: Shape::from_slice(&[1, 1, 4, 2]) };
+        let spec = || OutputSpec { dtype: DType::F32, shape: Shape::from_slice(&[1, 1, 4, 2]), shown: None };
         Draft {
             buffers,
             steps: before.into_iter().chain([update]).chain(behind).collect(),

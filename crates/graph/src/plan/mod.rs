@@ -97,6 +97,8 @@ pub struct OutputSpec {
     pub dtype: DType,
     /// The extents.
     pub shape: Shape,
+    /// The extents that the caller sees, if its elements are packed: `shape` counts bytes then.
+    pub shown: Option<Shape>,
 }
 
 /// A partition for one set of input shapes: immutable, shared by all runs with these shapes.
@@ -189,16 +191,16 @@ pub(crate) struct Draft {
 
 impl Draft {
     fn new(lowered: Lowered) -> Result<Self, LowerError> {
-        let Lowered { buffers, steps, outputs } = lowered;
+        let Lowered { buffers, steps, outputs, shown } = lowered;
         let mut draft = Self { buffers, steps, output_buffers: Vec::new(), outputs: Vec::new() };
-        for value in &outputs {
+        for (value, shown) in outputs.iter().zip(shown) {
             // A repeated value takes no memory until it is an output.
             if shape::bytes(value.shape(), value.dtype()).is_none() {
                 return Err(LowerError::Overflow { node: "an output".to_owned(), shape: value.shape().to_vec() });
             }
             let buffer = draft.output_buffer(value);
             draft.output_buffers.push(buffer);
-            draft.outputs.push(OutputSpec { dtype: value.dtype(), shape: value.shape().into() });
+            draft.outputs.push(OutputSpec { dtype: value.dtype(), shape: value.shape().into(), shown });
         }
         Ok(draft)
     }

@@ -177,7 +177,7 @@ mod tests {
             buffers: vec![buffer(Origin::Input(0)), buffer(Origin::Step), buffer(Origin::Step)],
             steps,
             output_buffers: vec![BufferId(2)],
-            outputs: vec![OutputSpec { dtype: DType::F32, shape: Shape::from_slice(&[4]) }],
+            outputs: vec![OutputSpec { dtype: DType::F32, shape: Shape::from_slice(&[4]), shown: None }],
         }
     }
 
@@ -213,7 +213,7 @@ mod tests {
                 BufferPlace::Output(0),
             ],
             constants: Vec::new(),
-            outputs: vec![OutputSpec { dtype: DType::F32, shape: Shape::from_slice(&[4]) }],
+            outputs: vec![OutputSpec { dtype: DType::F32, shape: Shape::from_slice(&[4]), shown: None }],
             arena_bytes: 512,
             live_bytes: 512,
         };
@@ -238,7 +238,7 @@ mod tests {
                 steps,
                 places: (0..3).map(BufferPlace::Input).chain((0..3).map(BufferPlace::Output)).collect(),
                 constants: Vec::new(),
-                outputs: vec![OutputSpec { dtype: DType::F32, shape: Shape::from_slice(&[4]) }; 3],
+                outputs: vec![OutputSpec { dtype: DType::F32, shape: Shape::from_slice(&[4]), shown: None }; 3],
                 arena_bytes: 0,
                 live_bytes: 0,
             };

@@ -255,5 +255,9 @@ fn onnx_type(dtype: DType) -> i64 {
         DType::F8E4M3Fnuz => 18,
         DType::F8E5M2 => 19,
         DType::F8E5M2Fnuz => 20,
+        DType::U4 => 21,
+        DType::I4 => 22,
+        DType::U2 => 24,
+        DType::I2 => 25,
     }
 }

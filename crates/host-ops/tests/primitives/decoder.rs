@@ -3,6 +3,7 @@ use graph::DType;
 use proptest::prelude::*;
 use testkit::ops::append_attention::{self, STORED, Token};
 use testkit::ops::cached_attention::{self, Scores, Tokens};
+use testkit::ops::paged::{self, Pages};
 use testkit::ops::{Sample, append, compare, retain, rotary};
 
 use crate::common::{check, run};
@@ -139,5 +140,38 @@ proptest! {
         check_token(&Token {
             dtype, lengths, shared, group, total: 200, size, half, interleaved, given, packed, scores,
         });
+    }
+}
+
+#[test]
+fn caches_in_pages_are_found_written_and_read() {
+    for case in paged::steps() {
+        let sample = case.places_sample(|_| {}, |_| {});
+        check(&sample, &[case.places()], 0.0, &case);
+        for in_place in [false, true] {
+            let sample = case.append_sample(in_place, false);
+            check(&sample, &case.appended(&sample.values()), 0.0, &case);
+        }
+        let sample = case.attention_sample(|_| {});
+        check(&sample, &[case.attended(&sample.values())], relative(case.dtype), &case);
+    }
+}
+
+#[test]
+fn pages_out_of_range_are_errors() {
+    let case = Pages::default();
+    for (number, sample) in [
+        case.places_sample(|table| table[4] = 1 << 20, |_| {}),
+        case.places_sample(|table| table[4] = -1, |_| {}),
+        case.places_sample(|_| {}, |lengths| lengths[1] = -1),
+        case.places_sample(|_| {}, |lengths| lengths[1] = i64::from(i32::MAX)),
+        case.append_sample(true, true),
+        case.attention_sample(|table| table[0] = 1 << 20),
+        case.attention_sample(|table| table[0] = -1),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert!(run(&sample.step, &sample.inputs, 1).is_err(), "number {number}");
     }
 }

@@ -17,6 +17,7 @@ mod lrn;
 mod map;
 mod matmul;
 mod norm;
+mod paged;
 mod pool;
 mod quant;
 mod recurrent;
