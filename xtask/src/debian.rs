@@ -119,7 +119,10 @@ pub fn install(programs: &[&str], packages: &[&str]) -> Result<(), String> {
     let mut apt = Command::new("sh");
     apt.args(["-c", r#"apt-get update -q && apt-get install -q -y --no-install-recommends "$@""#, "sh"]).args(packages);
     shell::capture(apt.env("DEBIAN_FRONTEND", "noninteractive")).map_err(|error| {
-        format!("cannot run {missing}, and apt-get cannot install it: {}", error.to_string().lines().last().unwrap_or_default().trim())
+        format!(
+            "cannot run {missing}, and apt-get cannot install it: {}",
+            error.to_string().lines().last().unwrap_or_default().trim()
+        )
     })?;
     Ok(())
 }
