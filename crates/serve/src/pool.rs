@@ -289,7 +289,8 @@ mod tests {
     }
 
     fn loaded(pool: &Pool<Arc<usize>>) -> Vec<usize> {
-        (0..pool.places().len()).filter(|&index| pool.loaded(index).is_some()).collect()
+        let count = pool.places().len();
+        (0..count).filter(|&index| pool.loaded(index).is_some()).collect()
     }
 
     /// Waits until nobody holds the content of a place: a load holds it for a moment after its last request got it.
