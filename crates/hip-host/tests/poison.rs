@@ -18,6 +18,7 @@ fn fresh_memory_is_poisoned_and_an_overrun_fails_every_later_call() {
         poison: true,
         lacks: Vec::new(),
         calls: None,
+        lost: None,
     });
     assert_eq!(Buffer::new(100).read(), [0xCB; 100]);
 

@@ -31,6 +31,7 @@ fn start() -> MutexGuard<'static, ()> {
         poison: false,
         lacks: Vec::new(),
         calls: None,
+        lost: None,
     })
 }
 

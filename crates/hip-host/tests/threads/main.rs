@@ -21,6 +21,7 @@ fn start() -> MutexGuard<'static, ()> {
         poison: true,
         lacks: Vec::new(),
         calls: None,
+        lost: None,
     })
 }
 
