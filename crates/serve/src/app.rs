@@ -16,11 +16,12 @@ use crate::failure::Failure;
 use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::models::Models;
+use crate::openai::transcriptions;
 use crate::rates::Rates;
 use crate::{Error, Settings, anthropic, guard, inference, openai, openapi, page, status};
 
 /// The paths that metrics tell apart.
-pub const ROUTES: [&str; 18] = [
+pub const ROUTES: [&str; 20] = [
     "/health",
     "/ready",
     "/metrics",
@@ -31,6 +32,8 @@ pub const ROUTES: [&str; 18] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/embeddings",
+    transcriptions::TRANSCRIPTIONS,
+    transcriptions::TRANSLATIONS,
     anthropic::PATH,
     "/v1/responses",
     inference::PATH,
@@ -134,6 +137,8 @@ pub fn routes() -> Vec<Route> {
         ("post", "/v1/chat/completions", post(openai::chat::complete)),
         ("post", "/v1/completions", post(openai::completions::complete)),
         ("post", "/v1/embeddings", post(openai::embeddings::create)),
+        ("post", transcriptions::TRANSCRIPTIONS, post(transcriptions::transcribe)),
+        ("post", transcriptions::TRANSLATIONS, post(transcriptions::translate)),
         ("post", "/v1/responses", post(openai::responses::create)),
         ("post", anthropic::PATH, post(anthropic::create)),
         ("get", inference::PATH, get(inference::server)),

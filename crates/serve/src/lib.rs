@@ -29,6 +29,7 @@ mod keys;
 mod messages;
 mod metrics;
 mod models;
+mod multipart;
 mod openai;
 mod openapi;
 mod page;

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use textgen::embed::Embedder;
+use textgen::speech::Transcriber;
 
 use crate::failure::Failure;
 use crate::footprint::Footprint;
@@ -104,6 +105,14 @@ impl Models {
         match self.served(name).await? {
             Served::Embedder(embedder) => Ok(embedder),
             other => Err(other.wrong_kind("embeddings")),
+        }
+    }
+
+    /// The speech model of a request.
+    pub async fn find_transcriber(self: &Arc<Self>, name: Option<&str>) -> Result<Arc<Queued<Transcriber>>, Failure> {
+        match self.served(name).await? {
+            Served::Transcriber(transcriber) => Ok(transcriber),
+            other => Err(other.wrong_kind("transcripts")),
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use textgen::embed::Embedder;
 use textgen::engine::Engine;
+use textgen::speech::Transcriber;
 use textgen::{ChatTemplate, Config, Constraint, Form, Model, Opened, Tokenizer};
 
 use crate::Settings;
@@ -26,6 +27,8 @@ pub enum Loaded {
     },
     /// An encoder that turns sentences into vectors.
     Embedder(Embedder),
+    /// A model that writes down speech.
+    Transcriber(Box<Transcriber>),
     /// A plain ONNX model.
     Tensors(Opened),
 }
@@ -116,6 +119,7 @@ const LONGEST_TOKEN: usize = 1024;
 pub enum Served {
     Text(Arc<ServedModel>),
     Embedder(Arc<Queued<Embedder>>),
+    Transcriber(Arc<Queued<Transcriber>>),
     Tensors(Arc<TensorModel>),
 }
 
@@ -135,6 +139,7 @@ impl Served {
                 Served::Text(Arc::new(ServedModel::start(name, &model, &tokenizer, settings, footprint)?))
             }
             Loaded::Embedder(embedder) => Served::Embedder(Arc::new(Queued::new(embedder))),
+            Loaded::Transcriber(transcriber) => Served::Transcriber(Arc::new(Queued::new(*transcriber))),
             Loaded::Tensors(Opened { session, attached, .. }) => {
                 Served::Tensors(Arc::new(TensorModel::new(session, attached.to_string())?))
             }
@@ -146,6 +151,7 @@ impl Served {
         let makes = match self {
             Served::Text(_) => "text",
             Served::Embedder(_) => "embeddings",
+            Served::Transcriber(_) => "transcripts",
             Served::Tensors(_) => "tensors",
         };
         Failure::field("model", format!("this model makes {makes}, not {needed}"))
@@ -156,6 +162,7 @@ impl Served {
         match self {
             Served::Text(_) => {}
             Served::Embedder(embedder) => embedder.idle().await,
+            Served::Transcriber(transcriber) => transcriber.idle().await,
             Served::Tensors(model) => model.idle().await,
         }
     }
@@ -167,6 +174,7 @@ impl Resident for Served {
         match self {
             Served::Text(model) => Arc::strong_count(model) > 1,
             Served::Embedder(embedder) => Arc::strong_count(embedder) > 1 || embedder.is_running(),
+            Served::Transcriber(transcriber) => Arc::strong_count(transcriber) > 1 || transcriber.is_running(),
             Served::Tensors(model) => Arc::strong_count(model) > 1 || model.is_running(),
         }
     }

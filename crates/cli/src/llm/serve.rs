@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use serve::{Bytes, Keys, Load, Loaded, LogFormat, ModelSettings, Server, Settings, Stopped, hashed_line};
 use textgen::embed::{EmbedOptions, Embedder};
-use textgen::{Model, Runtime, Tokenizer, open_regular, open_session};
+use textgen::speech::Transcriber;
+use textgen::{Config, Model, Runtime, Tokenizer, open_regular, open_session};
 
 use crate::doctor;
 use crate::ffi;
@@ -118,7 +119,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let (name, kind) = (first.name(), Kind::of(&first.folder));
     // Wrong folders are reported before the search for ONNX Runtime, which may take seconds.
     for model in &settings.models {
-        if let Kind::Text = Kind::of(&model.folder) {
+        if let Kind::Text | Kind::Speech = Kind::of(&model.folder) {
             arguments.device.config(&model.folder)?;
         }
     }
@@ -148,6 +149,8 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
 #[derive(Clone, Debug, PartialEq)]
 enum Kind {
     Text,
+    /// Speech becomes text.
+    Speech,
     /// Sentences become vectors.
     Encoder,
     /// Any other model: the ONNX file.
@@ -155,8 +158,8 @@ enum Kind {
 }
 
 impl Kind {
-    /// Recognises a model by its files. Only language models have settings, and only encoders a tokenizer beside their
-    /// model.
+    /// Recognises a model by its files. Only language and speech models have settings, and only encoders a tokenizer beside
+    /// their model.
     fn of(path: &Path) -> Kind {
         let model =
             ["model.onnx", "onnx/model.onnx"].map(|name| path.join(name)).into_iter().find(|file| file.exists());
@@ -165,6 +168,7 @@ impl Kind {
             Some(_) if path.join("genai_config.json").exists() => Kind::Text,
             Some(_) if path.join("tokenizer.json").exists() => Kind::Encoder,
             Some(model) => Kind::Tensors(model),
+            None if Config::from_folder(path).is_ok_and(|config| config.encoder.is_some()) => Kind::Speech,
             None => Kind::Text,
         }
     }
@@ -177,6 +181,7 @@ impl Kind {
                 let messages = r#"[{"role":"user","content":"Hello"}]"#;
                 post("/v1/chat/completions", &format!(r#"{{"model":"{model}","messages":{messages}}}"#))
             }
+            Kind::Speech => format!("curl {url}/v1/audio/transcriptions -F model={model} -F file=@speech.wav"),
             Kind::Encoder => post("/v1/embeddings", &format!(r#"{{"model":"{model}","input":"Hello"}}"#)),
             Kind::Tensors(_) => format!("curl {url}/v2/models/{model}"),
         }
@@ -208,6 +213,12 @@ fn load(device: &DeviceArguments, path: &Path, onnxruntime: &Path) -> Result<Loa
             let attached = model.attached().clone();
             (Loaded::Text { model, tokenizer }, attached)
         }
+        Kind::Speech => {
+            let transcriber = Transcriber::load(&runtime, &device.config(path)?)?;
+            print(&transcriber.notices().cloned().collect::<Vec<_>>());
+            let attached = transcriber.attached().clone();
+            (Loaded::Transcriber(Box::new(transcriber)), attached)
+        }
     };
     note("note", &format!("{} runs on {attached}", path.display()));
     Ok(loaded)
@@ -232,7 +243,7 @@ fn check(arguments: &Arguments, settings: &Settings) -> Result<u8> {
                 open_regular(&file).with_context(problem)?;
                 "tensors".to_owned()
             }
-            Kind::Text => {
+            Kind::Text | Kind::Speech => {
                 let config = arguments.device.config(&model.folder)?;
                 Tokenizer::from_folder(&config)?;
                 format!("{}, {} tokens", config.kind, config.context_length)

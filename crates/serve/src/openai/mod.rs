@@ -9,6 +9,7 @@ pub mod models;
 pub mod responses;
 mod responses_stream;
 pub mod tokens;
+pub mod transcriptions;
 
 use serde_json::{Value, json};
 use textgen::engine::Usage;

@@ -41,6 +41,7 @@ fn document(found: &ModelState<'_>) -> Value {
             model["has_chat_template"] = json!(served.template().is_ok());
         }
         Some(Served::Embedder(_)) => model["kind"] = json!("embeddings"),
+        Some(Served::Transcriber(_)) => model["kind"] = json!("transcripts"),
         Some(Served::Tensors(served)) => {
             model["kind"] = json!("tensors");
             model["provider"] = json!(served.provider);

@@ -104,11 +104,13 @@ fn kaiser(x: f64) -> f64 {
 /// The modified Bessel function of order 0, by its series.
 fn bessel(x: f64) -> f64 {
     let quarter = x * x / 4.0;
-    let mut term = 1.0;
-    (1..64).fold(1.0, |sum, k| {
-        term *= quarter / f64::from(k * k);
-        sum + term
-    })
+    let (mut sum, mut term, mut k) = (1.0, 1.0, 1.0);
+    while term > 1e-12 * sum {
+        term *= quarter / (k * k);
+        sum += term;
+        k += 1.0;
+    }
+    sum
 }
 
 #[cfg(test)]
