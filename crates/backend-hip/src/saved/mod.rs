@@ -63,8 +63,8 @@ const DTYPES: [(u8, DType); 21] = [
     (20, DType::F8E5M2Fnuz),
     (21, DType::U4),
     (22, DType::I4),
-    (24, DType::U2),
-    (25, DType::I2),
+    (25, DType::U2),
+    (26, DType::I2),
 ];
 
 /// Kinds of attributes.

@@ -27,8 +27,8 @@ pub(super) const fn dtype_of_onnx(number: i64) -> Option<DType> {
         20 => DType::F8E5M2Fnuz,
         21 => DType::U4,
         22 => DType::I4,
-        24 => DType::U2,
-        25 => DType::I2,
+        25 => DType::U2,
+        26 => DType::I2,
         _ => return None,
     })
 }

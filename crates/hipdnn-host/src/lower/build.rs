@@ -257,7 +257,7 @@ fn onnx_type(dtype: DType) -> i64 {
         DType::F8E5M2Fnuz => 20,
         DType::U4 => 21,
         DType::I4 => 22,
-        DType::U2 => 24,
-        DType::I2 => 25,
+        DType::U2 => 25,
+        DType::I2 => 26,
     }
 }
