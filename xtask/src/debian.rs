@@ -11,6 +11,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::{output, shell};
 
+/// The package with the program that [`Userland::relocate`] runs.
+pub const PATCHELF: &str = "patchelf";
+
 /// apt with private state in a folder, which needs neither root nor the machine's package lists.
 pub struct Apt {
     folder: PathBuf,
@@ -169,6 +172,31 @@ impl Userland {
 }
 
 impl Userland {
+    /// Makes a program of this folder use the folder's loader and libraries, however it is started. Needs the package
+    /// [`PATCHELF`] in the folder.
+    ///
+    /// # Errors
+    /// When the program or the packages are incomplete.
+    pub fn relocate(&self, program: &Path) -> Result<()> {
+        let loader = self.loader(&[])?;
+        let mut patch = Command::new(&loader[0]);
+        patch.args(&loader[1..]).arg(self.root.join("usr/bin/patchelf"));
+        // Unlike the newer kind of path, this one also applies to the libraries of its libraries.
+        patch.args(["--force-rpath", "--set-rpath", &loader[2], "--set-interpreter", &loader[0]]);
+        shell::capture(patch.arg(program)).map(drop)
+    }
+
+    /// Makes a library of this folder look for its libraries only where the program that loads it does.
+    ///
+    /// # Errors
+    /// When the library or the packages are incomplete.
+    pub fn drop_own_path(&self, library: &Path) -> Result<()> {
+        let loader = self.loader(&[])?;
+        let mut patch = Command::new(&loader[0]);
+        patch.args(&loader[1..]).arg(self.root.join("usr/bin/patchelf")).arg("--remove-rpath");
+        shell::capture(patch.arg(library)).map(drop)
+    }
+
     /// Writes a script that starts a Python interpreter with the libraries of this folder and of the folders `more`
     /// ahead of the system's. The script also works when another program starts it.
     ///

@@ -44,6 +44,7 @@ mod test;
 mod third_party;
 mod valgrind;
 mod wheel;
+mod windows;
 mod workers;
 mod workspace;
 
@@ -206,6 +207,8 @@ enum Command {
         #[arg(long)]
         tiny: bool,
     },
+    /// Build the crates that talk to the system for Windows, with MinGW, and run their tests under Wine
+    Windows,
     /// Write the release files to dist/: libraries, command and wheel for glibc 2.28 and newer, with SBOMs and
     /// checksums
     Dist {
@@ -288,6 +291,7 @@ fn run(command: Command) -> Result<()> {
             third_party::run(&workspace, &setup::run(&workspace)?, &stage).map(print_skip)
         }
         Command::Gpu { driver, bundle_only, tiny } => gpu::run(&workspace, &driver, bundle_only, tiny),
+        Command::Windows => windows::run(&workspace).map(print_outcome),
         Command::Dist { kernels, backends } => dist::run(&workspace, &kernels, &backends),
     }
 }

@@ -18,7 +18,11 @@ const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "20261115");
 /// The cargo that started us, so that a toolchain override stays in effect. Property tests use the same cases every
 /// time; set `PROPTEST_RNG_SEED` for other cases and `PROPTEST_CASES` for more.
 pub fn cargo(root: &Path) -> Command {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    cargo_at(&std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), root)
+}
+
+/// As [`cargo`], of another toolchain.
+pub fn cargo_at(program: impl AsRef<OsStr>, root: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root);
     if std::env::var_os(SEED.0).is_none() {

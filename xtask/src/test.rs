@@ -15,6 +15,7 @@ use crate::workspace::Workspace;
 use crate::{
     amd, api, backends, conformance, coverage, cpp, docs, engine, fuzz, hipdnn_link, junit, kernels, lanes, layers,
     migraphx, msrv, output, package, pytest, rocm, shard, shell, simulator, symbols, third_party, valgrind, wheel,
+    windows,
 };
 
 /// The width of a log viewer; longer notes are wrapped.
@@ -245,6 +246,15 @@ fn steps() -> Vec<Step> {
         60,
         hipdnn_link::run,
     ));
+    steps.push(
+        Step::new(
+            "windows",
+            "tests of the crates that talk to the system, built for Windows, under Wine",
+            300,
+            |context| windows::run(context.workspace),
+        )
+        .long(),
+    );
     steps.push(Step::new("cpp", "the C++ examples, built with CMake and run on the host device", 20, cpp::run));
     steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", 240, migraphx::run));
     steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", 30, valgrind::run));

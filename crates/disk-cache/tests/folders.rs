@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use disk_cache::{CacheError, Cleared, Folder, clear, list, root};
+use disk_cache::{Cleared, Folder, clear, digest, list, root};
 
 /// A private folder whose parents pass the check, as the system's temporary folder does.
 fn scratch() -> tempfile::TempDir {
@@ -27,6 +27,21 @@ fn replaced_files_are_complete_and_leave_no_temporary_files() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     let refused = folder.replace_by("y", |_| Err("full".to_owned()), |_| Ok("y.txt".to_owned()));
     assert_eq!(refused, Err("full".to_owned()));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// MIGraphX writes its programs to a path that it is given.
+#[test]
+fn a_file_that_another_writer_wrote_is_named_by_its_content_and_can_be_read_while_it_is_replaced() {
+    let scratch = scratch();
+    let folder = Folder::create(scratch.path()).unwrap();
+    let write = |path: &Path| fs::write(path, "program").map_err(|error| error.to_string());
+    let named = |file: &File| digest(file).map(|digest| format!("{digest}.mxr"));
+    let name = folder.replace_by("draft", write, named).unwrap();
+    let mut open = folder.open_file(&name).unwrap();
+    assert_eq!(folder.replace_by("draft", write, named).unwrap(), name);
+    assert_eq!(std::io::read_to_string(&mut open).unwrap(), "program");
+    assert_eq!(folder.read(&name).unwrap(), b"program");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
@@ -118,11 +133,20 @@ fn the_first_variable_decides_the_root() {
         let relative = |name: &str| Some(if name == "XDG_CACHE_HOME" { "x" } else { "" }.into());
         assert_eq!(root(relative), None);
     }
+    if cfg!(windows) {
+        let local = |name: &str| (name == "LOCALAPPDATA").then(|| r"C:\Users\me\AppData\Local".into());
+        let want = r"C:\Users\me\AppData\Local\amdgpu-ep\cache";
+        assert_eq!(root(local).unwrap(), (want.into(), "LOCALAPPDATA"));
+        // A path without a drive depends on the current one.
+        assert_eq!(root(set(&["LOCALAPPDATA"])), None);
+    }
 }
 
 #[cfg(unix)]
 mod permissions {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+
+    use disk_cache::CacheError;
 
     use super::*;
 

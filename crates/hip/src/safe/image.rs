@@ -92,15 +92,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// This test binary is a complete ELF file of the same class.
-    fn whole_elf() -> Vec<u8> {
-        std::fs::read(std::env::current_exe().unwrap()).unwrap()
-    }
-
     #[test]
     #[cfg(target_os = "linux")]
     fn whole_elf_passes_and_a_truncated_one_does_not() {
-        let elf = whole_elf();
+        // This test binary is a complete ELF file of the same class.
+        let elf = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         assert!(checked(DriverKind::Amd, &elf).is_ok());
         assert!(checked(DriverKind::Nvidia, &elf).is_ok());
         for kept in [4, 63, 64, 4096, elf.len() - 1] {

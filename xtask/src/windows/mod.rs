@@ -1,0 +1,74 @@
+//! Builds the crates that talk to the system for Windows, and runs their tests under Wine.
+//!
+//! Neither the compiler nor Wine has to be installed: both come from Debian's packages, unpacked under
+//! `target/windows`. Without them, the tests are skipped with a reason.
+
+mod compiler;
+mod wine;
+
+use anyhow::{Result, bail};
+
+use crate::output;
+use crate::shell;
+use crate::test::Outcome;
+use crate::workspace::Workspace;
+
+use compiler::Compiler;
+use wine::Wine;
+
+/// The packages whose tests run: C layouts, loading of libraries, caches, the driver layer.
+const PACKAGES: [&str; 4] = ["ort-ep-sys", "amdgpu-ep-dylib", "disk-cache", "amdgpu-ep-hip"];
+
+/// Their integration tests that need no library of ours.
+const TESTS: [&str; 2] = ["folders", "layout"];
+
+/// Builds and runs the tests.
+///
+/// # Errors
+/// When a test fails or does not compile. A missing compiler or Wine is a skip.
+pub fn run(workspace: &Workspace) -> Result<Outcome> {
+    let compiler = match Compiler::find(workspace) {
+        Ok(compiler) => compiler,
+        Err(reason) => return Ok(Outcome::Skipped(format!("no compiler for {}: {reason}", compiler::TARGET))),
+    };
+    let wine = match Wine::find(workspace) {
+        Ok(wine) => wine,
+        Err(reason) => return Ok(Outcome::Skipped(format!("no Wine: {reason}"))),
+    };
+    let mut cargo = compiler.cargo(workspace.root(), "test")?;
+    cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+    cargo.args(TESTS.iter().flat_map(|test| ["--test", test]));
+    cargo.args(["--lib", "--no-fail-fast"]).envs(wine.environment()).env_remove("DISPLAY");
+    cargo.env("CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER", wine.program());
+    let said = shell::capture_stdout(&mut cargo)?;
+    said.lines().filter(|line| line.starts_with("test ")).for_each(|line| output::say(format_args!("{line}")));
+    let (passed, ignored) = counts(&said);
+    if passed == 0 {
+        bail!("no test ran under Wine");
+    }
+    Ok(Outcome::Passed(format!("{passed} passed, {ignored} ignored, under Wine")))
+}
+
+/// The number of passed and of ignored tests in the output of test programs.
+fn counts(said: &str) -> (usize, usize) {
+    let results = said.lines().filter_map(|line| line.strip_prefix("test result: "));
+    let number = |result: &str, word: &str| {
+        let before = result.split(word).next().unwrap_or_default();
+        before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+    };
+    results.fold((0, 0), |(passed, ignored), result| {
+        (passed + number(result, " passed"), ignored + number(result, " ignored"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_of_all_programs_are_counted() {
+        let said = "running 3 tests\ntest result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\
+                    test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        assert_eq!(counts(said), (15, 1));
+    }
+}
