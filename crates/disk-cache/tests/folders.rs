@@ -32,15 +32,13 @@ fn replaced_files_are_complete_and_leave_no_temporary_files() {
 
 /// MIGraphX writes its programs to a path that it is given.
 #[test]
-fn a_file_that_another_writer_wrote_is_named_by_its_content_and_can_be_read_while_it_is_replaced() {
+fn a_file_that_another_writer_wrote_is_named_by_its_content() {
     let scratch = scratch();
     let folder = Folder::create(scratch.path()).unwrap();
     let write = |path: &Path| fs::write(path, "program").map_err(|error| error.to_string());
     let named = |file: &File| digest(file).map(|digest| format!("{digest}.mxr"));
     let name = folder.replace_by("draft", write, named).unwrap();
-    let mut open = folder.open_file(&name).unwrap();
     assert_eq!(folder.replace_by("draft", write, named).unwrap(), name);
-    assert_eq!(std::io::read_to_string(&mut open).unwrap(), "program");
     assert_eq!(folder.read(&name).unwrap(), b"program");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }

@@ -39,8 +39,8 @@ pub const HIP: Library = Library {
 pub const HIPRTC: Library = Library {
     name: "hiprtc",
     files: if cfg!(windows) {
-        // Two digits each for the major and the minor version, as in hiprtc0602.dll.
-        &["hiprtc*.dll"]
+        // Two digits each for the major and the minor version: all of them in a folder, and some for the system loader.
+        &["hiprtc*.dll", "hiprtc0714.dll", "hiprtc0701.dll", "hiprtc0602.dll", "hiprtc0507.dll"]
     } else {
         &["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so"]
     },

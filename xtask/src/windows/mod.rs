@@ -40,8 +40,9 @@ pub fn run(workspace: &Workspace) -> Result<Outcome> {
     cargo.args(TESTS.iter().flat_map(|test| ["--test", test]));
     cargo.args(["--lib", "--no-fail-fast"]).envs(wine.environment()).env_remove("DISPLAY");
     cargo.env("CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER", wine.program());
-    let said = shell::capture_stdout(&mut cargo)?;
-    said.lines().filter(|line| line.starts_with("test ")).for_each(|line| output::say(format_args!("{line}")));
+    let (ran, said) = output::captured(|| shell::run(&mut cargo));
+    output::say(said.trim_end());
+    ran?;
     let (passed, ignored) = counts(&said);
     if passed == 0 {
         bail!("no test ran under Wine");

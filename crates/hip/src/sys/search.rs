@@ -136,7 +136,7 @@ mod tests {
         names.iter().for_each(|name| std::fs::write(folder.path().join(name), "").unwrap());
         let tried =
             Search::default().candidates(DriverKind::Amd, Role::Rtc, Some(&folder.path().join("amdhip64_6.dll")));
-        let wanted = ["hiprtc0602.dll", "hiprtc0701.dll", "amdhip64_6.dll"];
+        let wanted = ["hiprtc0602.dll", "hiprtc0701.dll", "hiprtc0714.dll", "hiprtc0507.dll", "amdhip64_6.dll"];
         assert_eq!(tried, wanted.map(|name| Candidate::File(folder.path().join(name))));
     }
 
