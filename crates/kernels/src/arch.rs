@@ -12,7 +12,7 @@ pub enum Matrix {
     Mfma,
     /// WMMA of gfx11.
     Wmma11,
-    /// WMMA of gfx12.
+    /// WMMA of gfx12 and gfx117x.
     Wmma12,
     /// `mma.sync` of the twin.
     Mma,
@@ -67,7 +67,7 @@ const fn row(name: &'static str, wave: u32, matrix: Matrix, dot4: Dot4) -> Row {
     Row { name, wave, matrix, dot4, lds_bytes: LDS_BYTES, matrix_bf16, library_attention: None }
 }
 
-const TABLE: [Row; 16] = [
+const TABLE: [Row; 17] = [
     row("gfx9", 64, Matrix::None, Dot4::None),
     row("gfx906", 64, Matrix::None, Dot4::Same),
     Row { matrix_bf16: false, ..row("gfx908", 64, Matrix::Mfma, Dot4::Same) },
@@ -78,6 +78,8 @@ const TABLE: [Row; 16] = [
     row("gfx101", 32, Matrix::None, Dot4::None),
     row("gfx103", 32, Matrix::None, Dot4::Same),
     row("gfx11", 32, Matrix::Wmma11, Dot4::Mixed),
+    // LLVM gives gfx1170 to gfx1172 the matrix instructions of gfx12.
+    row("gfx117", 32, Matrix::Wmma12, Dot4::Mixed),
     row("gfx12", 32, Matrix::None, Dot4::Mixed),
     row("gfx120", 32, Matrix::Wmma12, Dot4::Mixed),
     // Its matrix instructions differ from gfx120x's.
@@ -226,6 +228,7 @@ mod tests {
             ("gfx1010", 32, Matrix::None, Dot4::None),
             ("gfx1031", 32, Matrix::None, Dot4::Same),
             ("gfx1151", 32, Matrix::Wmma11, Dot4::Mixed),
+            ("gfx1170", 32, Matrix::Wmma12, Dot4::Mixed),
             ("gfx1201", 32, Matrix::Wmma12, Dot4::Mixed),
             ("gfx1250", 32, Matrix::None, Dot4::None),
             ("sm_90", 32, Matrix::Mma, Dot4::Mixed),

@@ -70,7 +70,9 @@ impl Usage {
         let registers = match kernel {
             "gemm" | "conv" | "attention" | "cached_tiles" | "cached_few" | "linear_attention" => REGISTERS_OF_TILES,
             "cached_rows" => REGISTERS_OF_CACHED_ROWS,
-            "softmax" | "softmax_ragged" | "normalise" | "pool_window" | "recurrent_step" => REGISTERS_OF_ROWS,
+            "softmax" | "softmax_ragged" | "normalise" | "pool_window" | "recurrent_step" | "conv_join" => {
+                REGISTERS_OF_ROWS
+            }
             "quant_mma" => REGISTERS_OF_NORMED_ROWS,
             "gemv" | "quant_gemv" | "attend_rows" | "experts" => REGISTERS_OF_FEW_ROWS,
             _ => REGISTERS,
