@@ -1,6 +1,11 @@
 // Tiles in flight from memory to LDS. The settings are those of tiles.h.
+//
+// What is in flight is words, and is loaded without branches: a compiler that finds a load of halves behind a branch
+// takes them apart in that branch, and so waits for the load at once. Rows and elements that do not exist are read from
+// those that do, and become zeros when they land.
 #define THREADS (WAVES * WAVE)
 typedef Pack<T, 8> Eight;
+typedef Pack<u32, 4> Words;
 
 // Rows of `elems` elements; rows from `end` on are zeros. EIGHTS: eight elements can be read at once.
 template <bool EIGHTS> struct Rows {
@@ -40,7 +45,7 @@ template <int COUNT, int ELEMS, int PITCH, bool TURNED, bool EIGHTS> struct Flig
   // Whether a thread's tasks are the same elements of every STEP-th row.
   static constexpr bool IS_EVEN = TASKS % THREADS == 0 && THREADS % (ELEMS / 8) == 0;
   static constexpr int STEP = THREADS / (ELEMS / 8);
-  Eight held[IS_DIRECT || IS_LATE ? 1 : EACH][TOGETHER];
+  Words held[IS_DIRECT || IS_LATE ? 1 : EACH][TOGETHER];
 };
 // The row and element of a task: adjacent tasks write adjacent elements.
 template <class F> DEV void place_of(const F&, u32 task, u32& row, u32& at) {
@@ -53,17 +58,21 @@ DEV void copy_chunk(u32 to, const T* from, bool is_in) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(is_in ? 16 : 0) : "memory");
 }
 #endif
-template <class F> DEV void put_task(const F&, u16* tile, u32 row, u32 at, const Eight* held) {
+template <class F> DEV void put_task(const F&, u16* tile, u32 row, u32 at, const Words* held) {
   if (!F::IS_TURNED) {
-    *(Eight*)(tile + row * F::LDS_PITCH + at) = held[0];
+    *(Words*)(tile + row * F::LDS_PITCH + at) = held[0];
     return;
   }
 #pragma unroll
-  for (int i = 0; i < 8; i++)
-    *(u32*)(tile + (at + i) * F::LDS_PITCH + row) = (u32)held[0].at[i].bits | (u32)held[F::TOGETHER - 1].at[i].bits << 16;
+  for (int i = 0; i < 4; i++) {
+    const u32 one = held[0].at[i], other = held[F::TOGETHER - 1].at[i];
+    *(u32*)(tile + (at + 2 * i) * F::LDS_PITCH + row) = (one & 0xffffu) | other << 16;
+    *(u32*)(tile + (at + 2 * i + 1) * F::LDS_PITCH + row) = one >> 16 | (other & 0xffff0000u);
+  }
 }
 template <class F, bool EIGHTS> DEV void start(F& flight, u16* tile, const Rows<EIGHTS>& from, u32 first) {
-  if (F::IS_LATE) return;
+  // Without any row there is nothing to read.
+  if (F::IS_LATE || (!F::IS_DIRECT && first >= from.end)) return;
 #ifdef __CUDACC_RTC__
   if (F::IS_DIRECT && F::IS_EVEN) {
     u32 row, at;
@@ -86,7 +95,10 @@ template <class F, bool EIGHTS> DEV void start(F& flight, u16* tile, const Rows<
     if (F::TASKS % THREADS && task >= F::TASKS) continue;
     if (!F::IS_DIRECT) {
 #pragma unroll
-      for (int i = 0; i < F::TOGETHER; i++) flight.held[n][i] = pack_of<8>(from, first + row + i, at);
+      for (int i = 0; i < F::TOGETHER; i++) {
+        const u32 near = first + row + i < from.end ? first + row + i : first;
+        flight.held[n][i] = *(const Words*)(from.start + (i64)near * from.row + (at < from.elems ? at : 0));
+      }
       continue;
     }
 #ifdef __CUDACC_RTC__
@@ -106,9 +118,12 @@ template <class F, bool EIGHTS> DEV void land(const F& flight, u16* tile, const 
     for (u32 task = threadIdx.x; task < F::TASKS; task += THREADS) {
       u32 row, at;
       place_of(flight, task, row, at);
-      Eight held[F::TOGETHER];
+      Words held[F::TOGETHER];
 #pragma unroll
-      for (int i = 0; i < F::TOGETHER; i++) held[i] = pack_of<8>(from, first + row + i, at);
+      for (int i = 0; i < F::TOGETHER; i++) {
+        const Eight pack = pack_of<8>(from, first + row + i, at);
+        COPY_BYTES(&held[i], &pack, 16);
+      }
       put_task(flight, tile, row, at, held);
     }
     return;
@@ -117,6 +132,14 @@ template <class F, bool EIGHTS> DEV void land(const F& flight, u16* tile, const 
   for (int n = 0; n < F::EACH; n++) {
     u32 task = threadIdx.x + n * THREADS, row, at;
     place_of(flight, task, row, at);
-    if (F::TASKS % THREADS == 0 || task < F::TASKS) put_task(flight, tile, row, at, flight.held[n]);
+    if (F::TASKS % THREADS && task >= F::TASKS) continue;
+    Words held[F::TOGETHER];
+#pragma unroll
+    for (int i = 0; i < F::TOGETHER; i++) {
+      const bool is_in = first + row + i < from.end && at < from.elems;
+#pragma unroll
+      for (int w = 0; w < 4; w++) held[i].at[w] = is_in ? flight.held[n][i].at[w] : 0;
+    }
+    put_task(flight, tile, row, at, held);
   }
 }
