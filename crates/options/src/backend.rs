@@ -207,7 +207,7 @@ mod tests {
             "2 problems with the options of the hip backend:",
             "unknown option \"repaly\" (entry \"ep.hip.repaly\"); did you mean \"replay\"?",
             "option replay is \"maybe\" (entry \"ep.hip.replay\"): expected auto, on or off",
-            "help: the options ep.hip.* are hipdnn, replay,",
+            "help: the options ep.hip.* are hipdnn, blaslt, replay,",
         ] {
             assert!(message.contains(wanted), "{message}");
         }
