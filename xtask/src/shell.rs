@@ -18,7 +18,7 @@ const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "20261115");
 /// The cargo that started us, so that a toolchain override stays in effect. Property tests use the same cases every
 /// time; set `PROPTEST_RNG_SEED` for other cases and `PROPTEST_CASES` for more.
 pub fn cargo(root: &Path) -> Command {
-    cargo_at(&std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), root)
+    cargo_at(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), root)
 }
 
 /// As [`cargo`], of another toolchain.

@@ -186,7 +186,7 @@ impl Resident for Served {
     fn bytes(&self) -> Option<u64> {
         match self {
             Served::Text(model) => Some(model.bytes),
-            Served::Embedder(_) | Served::Tensors(_) => None,
+            Served::Embedder(_) | Served::Tensors(_) | Served::Transcriber(_) => None,
         }
     }
 }

@@ -217,9 +217,12 @@ fn quantised_convolutions_scale_each_channel_round_and_saturate() {
     assert_eq!(numbers(&found[0]), wanted.values);
 }
 
+/// Image, weights, strides and pads.
+type Tiled = ([usize; 4], [usize; 4], [usize; 2], [i64; 4]);
+
 /// Shapes for every tile of the kernel for channels-last images: whole and partial tiles, steps within a tap and across
 /// taps, a split depth, and few channels.
-const TILED: [([usize; 4], [usize; 4], [usize; 2], [i64; 4]); 12] = [
+const TILED: [Tiled; 12] = [
     ([1, 16, 9, 7], [24, 16, 3, 3], [1, 1], [1; 4]),
     ([2, 8, 12, 11], [72, 8, 3, 3], [2, 2], [1; 4]),
     ([3, 8, 10, 10], [136, 8, 3, 3], [1, 1], [1; 4]),
