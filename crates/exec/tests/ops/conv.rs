@@ -294,7 +294,8 @@ fn images_of_other_types_and_in_groups_are_multiplied_too() {
         let out = chain.node_with("Conv", &grouped.attributes(), &[first, constants[1]], dtype);
         let (_, found) = chain.run(&[out]);
         let wanted = convolution(&convolution(&x, &w, None, &Window::plain(2)), &second, None, &grouped);
-        assert_close(&numbers(&found[0]), &wanted.values, 2e-5);
+        // Terms of the second sums are up to 100 times as large as some of these.
+        assert_close(&numbers(&found[0]), &wanted.values, 1e-4);
     }
 }
 

@@ -17,7 +17,6 @@ mod channel_norm;
 mod conv;
 mod diffusion;
 mod einsum;
-mod elimination;
 mod epilogue;
 mod experts;
 mod fused_integer;

@@ -245,7 +245,8 @@ mod tests {
     #[test]
     fn every_type_has_its_onnx_number() {
         let found: Vec<_> = (0..30).filter_map(dtype_of_onnx).collect();
-        let all = [&DType::ALL[..], &DType::FLOAT8].concat();
+        let packed = [DType::I4, DType::U4, DType::I2, DType::U2];
+        let all = [&DType::ALL[..], &DType::FLOAT8, &packed].concat();
         assert_eq!(found.len(), all.len());
         assert!(all.iter().all(|dtype| found.contains(dtype)));
     }

@@ -24,7 +24,6 @@ mod deform_conv;
 mod diffusion;
 mod einsum;
 mod elementwise;
-mod elimination;
 mod experts;
 pub(crate) mod fused;
 mod fused_conv;
@@ -242,7 +241,6 @@ const FAMILIES: &[&[Entry]] = &[
     search::OPS,
     cumulative::OPS,
     einsum::OPS,
-    elimination::OPS,
     resize::OPS,
     grid_sample::OPS,
     deform_conv::OPS,

@@ -350,8 +350,8 @@ mod tests {
         };
         assert_eq!(case().output(DType::U8).floats(), [0.0]);
         assert_eq!(case().with("output_dtype", Attribute::Int(5)).output(DType::I16).floats(), [-3.0]);
-        let four_bits = case().with("output_dtype", Attribute::Int(22));
-        assert_eq!(four_bits.parse().unwrap_err(), "attribute output_dtype is the unsupported ONNX element type 22");
+        let four_bits = case().with("output_dtype", Attribute::Int(23));
+        assert_eq!(four_bits.parse().unwrap_err(), "attribute output_dtype is the unsupported ONNX element type 23");
     }
 
     #[test]
