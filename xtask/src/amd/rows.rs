@@ -156,6 +156,10 @@ const GENERIC: [(&str, &str, u32); 4] = [
 /// The smallest decoder of each weight type, in GenAI's tests (`-hip`) and in ours (`-amdgpu`).
 const DECODERS: [&str; 5] = ["nano-fp32-hip", "nano-fp16-hip", "nano-int4-hip", "nano-fp32-amdgpu", "nano-int4-amdgpu"];
 
+/// What ROCr's hook says before it ends the process because the model raised an event that ROCr has just destroyed. ROCr
+/// does not tell the model, so this happens now and then while a program that has finished its work exits.
+const LATE_EVENT: &str = "model_set_event: event_id = ";
+
 /// Runs a Rust test program and takes the counts from its last line.
 fn counted(command: &mut Command) -> Result<Outcome> {
     let (ran, said) = output::captured(|| shell::run(command));
@@ -164,6 +168,9 @@ fn counted(command: &mut Command) -> Result<Outcome> {
     match (ran, result) {
         (Ok(()), Some(result)) => Ok(Outcome::Passed(counts(result))),
         (Ok(()), None) => bail!("it printed no result"),
+        (Err(_), Some(result)) if result.starts_with("ok. ") && said.contains(LATE_EVENT) => {
+            Ok(Outcome::Passed(counts(result) + "; ROCr's hook ended the process after the tests"))
+        }
         (Err(_), Some(result)) => bail!("{}: {}", counts(result), failures(&said).join(", ")),
         // The process ended early: its last test, and what it said there.
         (Err(_), None) => bail!("{}", last_test(&said)),
