@@ -17,7 +17,7 @@ const SYSTEM_LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 const START: &str = r#"mount -t overlay overlay -o "lowerdir=$1:$2" "$2" && shift 2 && exec "$@""#;
 
 /// Settings of AMD's runtime that the simulator hook needs.
-const SETTINGS: [(&str, &str); 5] = [
+const SETTINGS: [(&str, &str); 6] = [
     // Its copy kernels are not among the code objects of Debian's package: copies go through the SDMA queues.
     ("GPU_FORCE_BLIT_COPY_SIZE", "0"),
     // Pinning of user memory ends the process inside the hook: copies of pageable memory are staged (KiB).
@@ -27,7 +27,13 @@ const SETTINGS: [(&str, &str); 5] = [
     ("DEBUG_HIP_MEM_POOL_VMHEAP", "0"),
     // It has no debugger interface either.
     ("HSA_ENABLE_DEBUG", "0"),
+    // While a program exits, ROCr now and then sets an event that it has destroyed, and the hook ends the process for that
+    // ("model_set_event: event_id = 6 is not allocated"). Without interrupts there are no events: ROCr looks at signals.
+    (INTERRUPTS, "0"),
 ];
+
+/// Whether threads wait for signals by events; the variable of AMD's runtime.
+pub const INTERRUPTS: &str = "HSA_ENABLE_INTERRUPT";
 
 /// What all emulated machines share.
 pub struct Base {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use super::machine::Machine;
+use super::machine::{INTERRUPTS, Machine};
 use crate::shard::Shard;
 use crate::test::{Context, Outcome};
 use crate::{built, kernels, output, pytest, shell, wheel};
@@ -55,10 +55,10 @@ const SECONDS: u64 = 1200;
 /// hour of processor time.
 const PARTS: usize = 16;
 
-/// The machine's own tests: copies, events, signals and queues.
+/// The machine's own tests: copies, events, signals and queues. Only these wait by interrupts.
 fn machine(context: &Context<'_>, machine: &Machine, _: &str) -> Result<Outcome> {
     let test = built::test(context.workspace, "amd-model", "machine")?;
-    counted(machine.command(&test, SECONDS).arg("--nocapture"))
+    counted(machine.command(&test, SECONDS).arg("--nocapture").env(INTERRUPTS, "1"))
 }
 
 /// The driver rows of the `hip` crate: memory, streams, events, captures, kernels.
@@ -156,8 +156,8 @@ const GENERIC: [(&str, &str, u32); 4] = [
 /// The smallest decoder of each weight type, in GenAI's tests (`-hip`) and in ours (`-amdgpu`).
 const DECODERS: [&str; 5] = ["nano-fp32-hip", "nano-fp16-hip", "nano-int4-hip", "nano-fp32-amdgpu", "nano-int4-amdgpu"];
 
-/// What ROCr's hook says before it ends the process because the model raised an event that ROCr has just destroyed. ROCr
-/// does not tell the model, so this happens now and then while a program that has finished its work exits.
+/// What ROCr's hook says before it ends the process for an event that ROCr has destroyed. With interrupts this happens now
+/// and then while a program that has finished its work exits.
 const LATE_EVENT: &str = "model_set_event: event_id = ";
 
 /// Runs a Rust test program and takes the counts from its last line.
