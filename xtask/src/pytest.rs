@@ -15,7 +15,7 @@ use crate::shard::Shard;
 use crate::stage::Stage;
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
-use crate::{built, debian, junit, shell, stage};
+use crate::{built, debian, junit, shard, shell, stage};
 
 /// Test files with these prefixes run once, in the virtual environment's ONNX Runtime: only that one has GenAI, and
 /// terminals behave the same with all versions.
@@ -93,7 +93,7 @@ pub fn genai(context: &Context<'_>) -> Result<Outcome> {
     })
 }
 
-/// Runs hostile model folders through the command, Python and GenAI.
+/// Runs hostile model folders through the command, Python and GenAI: half of the tests, and the next commit the others.
 ///
 /// # Errors
 /// When a folder does harm, or a run ends in neither a result nor a readable message.
@@ -101,12 +101,15 @@ pub fn hostile(context: &Context<'_>) -> Result<Outcome> {
     if !shell::succeeds("cc", &["--version"]) {
         return Ok(Outcome::Skipped("no C compiler (cc) to build the library that must not be loaded".into()));
     }
-    suite(context, "hostile", |pytest| {
+    let shard = context.due(2, 0);
+    let outcome = suite(context, "hostile", |pytest| {
         pytest
             .arg("tests/hostile")
             .args(["-o", "tmp_path_retention_policy=failed", "--dist", "worksteal", "--numprocesses"])
-            .arg(workers().to_string());
-    })
+            .arg(workers().to_string())
+            .env(shard::VARIABLE, shard.variable());
+    })?;
+    Ok(outcome.with(&shard.note()))
 }
 
 /// Runs the server with real clients, in an environment of their own.

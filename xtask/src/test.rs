@@ -260,7 +260,7 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", 30, valgrind::run));
     steps.push(
         Step::new("fuzz", "a short run of every fuzz target", 240, |context| {
-            fuzz::run(context.workspace, context.due(fuzz::GROUPS.len(), 0))
+            fuzz::run(context.workspace, context.due(fuzz::PARTS, 0))
         })
         .free(),
     );

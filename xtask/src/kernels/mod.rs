@@ -32,7 +32,7 @@ use usage::Usage;
 const TARGETS: [&str; 7] = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1151", "gfx1201"];
 
 /// The number of parts into which compiler checks split the catalogue: each commit checks the next part.
-pub const PARTS: usize = 6;
+pub const PARTS: usize = 9;
 
 /// What to do with the list of resources.
 #[derive(Clone, PartialEq, Eq)]

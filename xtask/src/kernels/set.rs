@@ -17,7 +17,7 @@ use crate::workspace::Workspace;
 use crate::{built, rocm, shell, workers};
 
 /// The number of parts into which CI splits the targets: each commit makes the sets of the next one.
-const PARTS: usize = 6;
+const PARTS: usize = 12;
 
 /// The targets for which a release contains sets.
 ///
