@@ -6,14 +6,15 @@ use std::str::FromStr;
 
 use anyhow::{Error, Result, bail};
 
+use crate::platform::Platform;
 use crate::test::{Context, Outcome};
 use crate::{pytest, wheel};
 
 /// The name for the umbrella alone.
 const NONE: &str = "none";
 
-/// Every backend by its profile name, and whether this platform supports it.
-const KNOWN: [(&str, bool); 4] = [("migraphx", true), ("hip", true), ("hipgpu", true), ("directx", cfg!(windows))];
+/// Every backend by its profile name, and whether it exists on Windows only.
+const KNOWN: [(&str, bool); 4] = [("migraphx", false), ("hip", false), ("hipgpu", false), ("directx", true)];
 
 /// The selections that the step stages: all but our own engine, and the umbrella alone.
 const PARTS: [(&str, &str); 2] = [("without-hip", "migraphx,hipgpu"), ("umbrella-alone", NONE)];
@@ -23,9 +24,15 @@ const PARTS: [(&str, &str); 2] = [("without-hip", "migraphx,hipgpu"), ("umbrella
 pub struct Backends(BTreeSet<&'static str>);
 
 impl Backends {
-    /// All backends of this platform.
+    /// All backends of this machine's platform.
     pub fn all() -> Self {
-        Self(here().collect())
+        Self::all_of(Platform::Host)
+    }
+
+    /// All backends of a platform.
+    pub fn all_of(platform: Platform) -> Self {
+        let there = KNOWN.iter().filter(|(_, only_windows)| platform.is_windows() || !only_windows);
+        Self(there.map(|&(name, _)| name).collect())
     }
 
     /// Whether files that belong to `backend` are included; files without a backend always are.
@@ -34,13 +41,9 @@ impl Backends {
     }
 }
 
-fn here() -> impl Iterator<Item = &'static str> {
-    KNOWN.iter().filter(|(_, is_here)| *is_here).map(|&(name, _)| name)
-}
-
 impl fmt::Display for Backends {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = here().filter(|name| self.0.contains(name)).collect();
+        let names: Vec<&str> = KNOWN.iter().map(|&(name, _)| name).filter(|name| self.0.contains(name)).collect();
         f.write_str(if names.is_empty() { NONE.to_owned() } else { names.join(",") }.as_str())
     }
 }
@@ -58,8 +61,8 @@ impl FromStr for Backends {
 
 fn backend(name: &str) -> Result<&'static str> {
     match KNOWN.iter().find(|(known, _)| *known == name) {
-        Some((known, true)) => Ok(known),
-        Some((known, false)) => bail!("the backend {known} exists on Windows only"),
+        Some((known, true)) if !cfg!(windows) => bail!("the backend {known} exists on Windows only"),
+        Some((known, _)) => Ok(known),
         None => {
             let names = || KNOWN.iter().map(|&(name, _)| name);
             let meant = options::nearest(name, names()).first().map(|meant| format!("; did you mean {meant}?"));
@@ -102,6 +105,7 @@ mod tests {
         let all = Backends::all();
         assert_eq!(all.to_string().parse::<Backends>().unwrap(), all);
         assert_eq!(all.include(Some("directx")), cfg!(windows));
+        assert_eq!(Backends::all_of(Platform::Windows).to_string(), "migraphx,hip,hipgpu,directx");
         let none: Backends = "none".parse().unwrap();
         assert!(none.include(None) && !none.include(Some("hip")));
     }

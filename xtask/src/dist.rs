@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::backends::Backends;
 use crate::build_paths::BuildPaths;
+use crate::platform::Platform;
 use crate::stage::Stage;
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
@@ -63,7 +64,7 @@ pub fn run(workspace: &Workspace, targets: &[String], backends: &Backends) -> Re
     build.env("CARGO_ZIGBUILD_PYTHON_PATH", &zig);
     let paths = BuildPaths::find(workspace)?;
     build.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", paths.encoded_flags()?);
-    let stage = stage::run_build(&mut build, backends, root.clone())?;
+    let stage = stage::run_build(&mut build, backends, Platform::Host, root.clone())?;
     symbols::run(&stage)?;
     for file in stage.libraries().into_iter().chain([stage.command()]) {
         let newest = symbols::read(&file)?.glibc;

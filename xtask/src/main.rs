@@ -30,6 +30,7 @@ mod msrv;
 mod notices;
 mod output;
 mod package;
+mod platform;
 mod pytest;
 mod rocm;
 mod sdk;
@@ -207,8 +208,12 @@ enum Command {
         #[arg(long)]
         tiny: bool,
     },
-    /// Build the crates that talk to the system for Windows, with MinGW, and run their tests under Wine
-    Windows,
+    /// Build the libraries, the command and the wheel for Windows with MinGW, and test them under Wine
+    Windows {
+        /// Build without optimisations, into target/windows/stage instead of dist/windows
+        #[arg(long)]
+        dev: bool,
+    },
     /// Write the release files to dist/: libraries, command and wheel for glibc 2.28 and newer, with SBOMs and
     /// checksums
     Dist {
@@ -291,7 +296,9 @@ fn run(command: Command) -> Result<()> {
             third_party::run(&workspace, &setup::run(&workspace)?, &stage).map(print_skip)
         }
         Command::Gpu { driver, bundle_only, tiny } => gpu::run(&workspace, &driver, bundle_only, tiny),
-        Command::Windows => windows::run(&workspace).map(print_outcome),
+        Command::Windows { dev } => {
+            windows::run(&test::Context::new(&workspace, true), windows::Build::from_dev_flag(dev)).map(print_outcome)
+        }
         Command::Dist { kernels, backends } => dist::run(&workspace, &kernels, &backends),
     }
 }

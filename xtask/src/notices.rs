@@ -8,24 +8,27 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::shell;
+use crate::platform::Platform;
 use crate::workspace::Workspace;
+use crate::{shell, windows};
 
 const HEAD: &str = "\
 The libraries and the command contain the following packages, besides Rust's standard library (MIT OR Apache-2.0) and, in
-releases, LLVM's libunwind (Apache-2.0 WITH LLVM-exception). Each text is followed by those it covers.
+releases, LLVM's libunwind (Apache-2.0 WITH LLVM-exception) on Linux, or MinGW-w64's runtime (ZPL-2.1) and GCC's libgcc
+(GPL-3.0-or-later WITH GCC-exception-3.1) on Windows. Each text is followed by those it covers.
 ";
 
 /// Prefixes of the names of licence files.
 const LICENCE_FILES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"];
 
-/// The licences of all third-party packages that `products` need at run time.
+/// The licences of all third-party packages that `products` need at run time on a platform.
 ///
 /// # Errors
 /// When cargo cannot list the packages, or a package's folder cannot be read.
-pub fn text(workspace: &Workspace, products: &[&str]) -> Result<String> {
+pub fn text(workspace: &Workspace, products: &[&str], platform: Platform) -> Result<String> {
+    let target = if platform.is_windows() { windows::TARGET } else { "x86_64-unknown-linux-gnu" };
     let mut metadata = shell::cargo(workspace.root());
-    metadata.args(["metadata", "--format-version", "1", "--filter-platform", "x86_64-unknown-linux-gnu"]);
+    metadata.args(["metadata", "--format-version", "1", "--filter-platform", target]);
     let metadata: Value = serde_json::from_str(&shell::capture(&mut metadata)?).context("cargo's metadata")?;
     let packages: HashMap<&str, &Value> =
         array(&metadata["packages"]).filter_map(|package| Some((package["id"].as_str()?, package))).collect();
@@ -112,7 +115,7 @@ mod tests {
 
     #[test]
     fn notices_hold_the_licence_of_a_crate_that_the_plugin_needs() {
-        let text = text(&Workspace::locate(), &["umbrella"]).unwrap();
+        let text = text(&Workspace::locate(), &["umbrella"], Platform::Host).unwrap();
         assert!(text.contains("thiserror 2.") && text.contains("Permission is hereby granted"), "{text}");
         assert!(!text.contains("proptest"), "tests are not shipped");
     }

@@ -173,7 +173,34 @@ pub fn third_party(workspace: &Workspace, python: &Python, package: &str, versio
     unpacked(&python.interpreter, package, version, folder)
 }
 
+/// The newest ONNX Runtime for Windows, in a folder; fetched on first use. The wheel is only unpacked, so its Python
+/// version does not matter.
+///
+/// # Errors
+/// When pip cannot fetch it.
+pub fn windows_runtime(workspace: &Workspace, python: &Python) -> Result<PathBuf> {
+    let version = ORT_VERSIONS[ORT_VERSIONS.len() - 1];
+    let folder = workspace.target().join("windows").join(format!("onnxruntime-{version}"));
+    let platform = ["--platform", "win_amd64", "--python-version", "3.12", "--implementation", "cp"];
+    match unpacked_for(&platform, &python.interpreter, "onnxruntime", version, folder)? {
+        RuntimeSource::Folder(folder) => Ok(folder.join("onnxruntime/capi/onnxruntime.dll")),
+        RuntimeSource::Unavailable(reason) => bail!("onnxruntime {version} for Windows is not available: {reason}"),
+        RuntimeSource::Environment => bail!("onnxruntime {version} for Windows has no separate folder"),
+    }
+}
+
 fn unpacked(interpreter: &Path, package: &str, version: &str, folder: PathBuf) -> Result<RuntimeSource> {
+    unpacked_for(&[], interpreter, package, version, folder)
+}
+
+/// Fetches a package into a folder, for the platform that pip's arguments `platform` name.
+fn unpacked_for(
+    platform: &[&str],
+    interpreter: &Path,
+    package: &str,
+    version: &str,
+    folder: PathBuf,
+) -> Result<RuntimeSource> {
     let tag =
         shell::capture(Command::new(interpreter).args(["-c", "import sys; print(sys.implementation.cache_tag)"]))?;
     let stamp = Stamp { file: folder.join("installed.txt"), text: format!("{package}=={version} {}", tag.trim()) };
@@ -186,8 +213,8 @@ fn unpacked(interpreter: &Path, package: &str, version: &str, folder: PathBuf) -
     }
     let mut pip = pip_of(interpreter, &host_program());
     // Packages in folders share the environment's numpy and protobuf; all of them accept these versions.
-    pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:", "--target"]);
-    match shell::capture(pip.arg(&folder).arg(format!("{package}=={version}"))) {
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]);
+    match shell::capture(pip.args(platform).arg("--target").arg(&folder).arg(format!("{package}=={version}"))) {
         Ok(_) => {
             stamp.write()?;
             Ok(RuntimeSource::Folder(folder))

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::backends::Backends;
+use crate::platform::Platform;
 use crate::shell;
 use crate::workspace::Workspace;
 
@@ -46,10 +47,10 @@ struct Product {
 }
 
 impl Product {
-    fn file(&self) -> String {
+    fn file(&self, platform: Platform) -> String {
         match self.kind {
-            "bin" => format!("{}{}", self.name, std::env::consts::EXE_SUFFIX),
-            _ => library_file(self.name),
+            "bin" => platform.program_file(self.name),
+            _ => platform.library_file(self.name),
         }
     }
 }
@@ -59,7 +60,6 @@ const PRODUCTS: &[Product] = &[
     Product { package: "backend-hip", kind: "cdylib", name: "hip-backend", backend: Some("hip") },
     Product { package: "backend-hipgpu", kind: "cdylib", name: "hipgpu-backend", backend: Some("hipgpu") },
     Product { package: "backend-migraphx", kind: "cdylib", name: "migraphx-backend", backend: Some("migraphx") },
-    #[cfg(windows)]
     Product { package: "backend-directx", kind: "cdylib", name: "directx-backend", backend: Some("directx") },
     Product { package: "hip-host", kind: "cdylib", name: "hip-host", backend: None },
     Product { package: "hipdnn-cudnn", kind: "cdylib", name: "hipdnn_cudnn", backend: Some("hip") },
@@ -71,6 +71,8 @@ const PRODUCTS: &[Product] = &[
 pub struct Stage {
     pub root: PathBuf,
     pub backends: Backends,
+    /// The system that the files are for.
+    pub platform: Platform,
 }
 
 impl Stage {
@@ -99,12 +101,12 @@ impl Stage {
 
     /// The path of a staged library by the name it ships under, without prefix and suffix.
     pub fn library(&self, name: &str) -> PathBuf {
-        self.root.join("lib").join(library_file(name))
+        self.root.join("lib").join(self.platform.library_file(name))
     }
 
     /// The command.
     pub fn command(&self) -> PathBuf {
-        self.root.join("bin").join(format!("amdgpu-ep{}", std::env::consts::EXE_SUFFIX))
+        self.root.join("bin").join(self.platform.program_file("amdgpu-ep"))
     }
 
     /// The folder for precompiled kernels, which may not exist.
@@ -122,7 +124,7 @@ impl Stage {
     pub fn shipped(&self) -> impl Iterator<Item = Shipped> {
         self.products().map(|product| {
             let is_program = product.kind == "bin";
-            Shipped { package: product.package, file: product.file(), is_program }
+            Shipped { package: product.package, file: product.file(self.platform), is_program }
         })
     }
 
@@ -136,7 +138,7 @@ impl Stage {
     /// # Errors
     /// When a file cannot be written.
     pub fn part(&self, backends: &Backends, root: PathBuf) -> Result<Stage> {
-        let part = Stage { root, backends: backends.clone() };
+        let part = Stage { root, backends: backends.clone(), platform: self.platform };
         part.fill(|product| Ok(self.path(product)))?;
         Ok(part)
     }
@@ -146,7 +148,7 @@ impl Stage {
     }
 
     fn path(&self, product: &Product) -> PathBuf {
-        self.root.join(if product.kind == "bin" { "bin" } else { "lib" }).join(product.file())
+        self.root.join(if product.kind == "bin" { "bin" } else { "lib" }).join(product.file(self.platform))
     }
 
     /// Copies each product from the path that `source` returns, and removes those that an earlier selection left
@@ -195,18 +197,18 @@ pub fn run_with(workspace: &Workspace, profile: Profile, backends: &Backends) ->
 pub fn run_into(workspace: &Workspace, profile: Profile, backends: &Backends, root: PathBuf) -> Result<Stage> {
     let mut build = shell::cargo(workspace.root());
     build.args(["build", "--profile", profile.name()]);
-    run_build(&mut build, backends, root)
+    run_build(&mut build, backends, Platform::Host, root)
 }
 
-/// Runs `build`, a `cargo build` command with a profile and a target, for the products and stages them.
+/// Runs `build`, a `cargo build` command with a profile and a target of `platform`, for the products and stages them.
 ///
 /// # Errors
 /// When the build fails or a file cannot be written.
-pub fn run_build(build: &mut Command, backends: &Backends, root: PathBuf) -> Result<Stage> {
+pub fn run_build(build: &mut Command, backends: &Backends, platform: Platform, root: PathBuf) -> Result<Stage> {
     let messages = shell::capture_stdout(with_products(build, backends))?;
-    let stage = Stage { root, backends: backends.clone() };
+    let stage = Stage { root, backends: backends.clone(), platform };
     stage.fill(|product| {
-        artifact(&messages, product)
+        artifact(&messages, product, platform)
             .with_context(|| format!("cargo did not build {} of package {}", product.kind, product.package))
     })?;
     Ok(stage)
@@ -221,7 +223,8 @@ pub fn stand_in(workspace: &Workspace) -> Result<PathBuf> {
     let mut build = shell::cargo(workspace.root());
     build.args(["build", "--package", product.package]);
     let messages = shell::capture_stdout(with_products(&mut build, &Backends::all()))?;
-    let built = artifact(&messages, &product).context("cargo did not build the stand-in for MIGraphX")?;
+    let built =
+        artifact(&messages, &product, Platform::Host).context("cargo did not build the stand-in for MIGraphX")?;
     let file = workspace.target().join("migraphx-standin").join("libmigraphx_c.so.3");
     copy_atomically(&built, &file)?;
     Ok(file)
@@ -238,7 +241,8 @@ pub fn simulating(workspace: &Workspace) -> Result<Stage> {
     let mut build = shell::cargo(workspace.root());
     build.args(["build", "--features", "backend-hip/simulate"]);
     let messages = shell::capture_stdout(with_products(&mut build, &Backends::all()))?;
-    let built = artifact(&messages, &product).context("cargo did not build the backend with the simulator")?;
+    let built =
+        artifact(&messages, &product, Platform::Host).context("cargo did not build the backend with the simulator")?;
     copy_atomically(&built, &stage.backend())?;
     Ok(stage)
 }
@@ -257,13 +261,9 @@ fn products(backends: &Backends) -> impl Iterator<Item = &'static Product> {
     PRODUCTS.iter().filter(|product| backends.include(product.backend))
 }
 
-fn library_file(name: &str) -> String {
-    if cfg!(windows) { format!("{name}.dll") } else { format!("lib{name}{}", std::env::consts::DLL_SUFFIX) }
-}
-
 /// The file that cargo reports for `product` in its JSON messages.
-fn artifact(messages: &str, product: &Product) -> Option<PathBuf> {
-    let suffix = if product.kind == "bin" { std::env::consts::EXE_SUFFIX } else { std::env::consts::DLL_SUFFIX };
+fn artifact(messages: &str, product: &Product, platform: Platform) -> Option<PathBuf> {
+    let suffix = if product.kind == "bin" { platform.program_suffix() } else { platform.library_suffix() };
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
@@ -303,17 +303,19 @@ mod tests {
             {"reason":"compiler-artifact","manifest_path":"/r/crates/hip/Cargo.toml","target":{"kind":["lib"]},"filenames":["/t/libhip.rlib"]}
             not json
             {"reason":"compiler-artifact","manifest_path":"/r/crates/hip-host/Cargo.toml","target":{"kind":["cdylib","rlib"]},"filenames":["/t/libhip_host.rlib","/t/libhip_host.so"]}
+            {"reason":"compiler-artifact","manifest_path":"/r/crates/hip-host/Cargo.toml","target":{"kind":["cdylib","rlib"]},"filenames":["/w/hip_host.dll","/w/libhip_host.dll.a"]}
             {"reason":"build-finished","success":true}"#;
         let product = Product { package: "hip-host", kind: "cdylib", name: "hip-host", backend: None };
-        assert_eq!(artifact(messages, &product), Some(PathBuf::from("/t/libhip_host.so")));
+        assert_eq!(artifact(messages, &product, Platform::Host), Some(PathBuf::from("/t/libhip_host.so")));
+        assert_eq!(artifact(messages, &product, Platform::Windows), Some(PathBuf::from("/w/hip_host.dll")));
         let product = Product { package: "hip", kind: "cdylib", name: "hip", backend: None };
-        assert_eq!(artifact(messages, &product), None);
+        assert_eq!(artifact(messages, &product, Platform::Host), None);
     }
 
     #[test]
     fn a_part_has_its_backends_and_nothing_of_an_earlier_choice() {
         let folder = tempfile::tempdir().unwrap();
-        let whole = Stage { root: folder.path().join("whole"), backends: Backends::all() };
+        let whole = Stage { root: folder.path().join("whole"), backends: Backends::all(), platform: Platform::Host };
         for product in PRODUCTS {
             let path = whole.path(product);
             fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -247,12 +247,9 @@ fn steps() -> Vec<Step> {
         hipdnn_link::run,
     ));
     steps.push(
-        Step::new(
-            "windows",
-            "tests of the crates that talk to the system, built for Windows, under Wine",
-            300,
-            |context| windows::run(context.workspace),
-        )
+        Step::new("windows", "the libraries and the command for Windows, under Wine", 600, |context| {
+            windows::run(context, windows::Build::Dev)
+        })
         .long(),
     );
     steps.push(Step::new("cpp", "the C++ examples, built with CMake and run on the host device", 20, cpp::run));

@@ -13,27 +13,22 @@ use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 use crate::{notices, pytest, setup, shell, symbols};
 
-/// Packs a staged folder into a wheel in `folder`, tagged with the oldest glibc that its files run on, and returns its
-/// path.
+/// Packs a staged folder into a wheel in `folder`, tagged with the system that its files run on, and returns its path.
 ///
 /// # Errors
 /// When a file cannot be read or written.
 pub fn pack(workspace: &Workspace, interpreter: &Path, stage: &Stage, folder: &Path) -> Result<PathBuf> {
-    let mut files = stage.libraries();
-    files.push(stage.command());
-    let glibc = files.iter().map(|file| Ok(symbols::read(file)?.glibc)).collect::<Result<Vec<_>>>()?;
-    let Some((major, minor)) = glibc.into_iter().max().flatten() else { bail!("no staged file needs glibc") };
+    let tag = platform_tag(stage)?;
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let notices = stage.root.join("THIRD-PARTY-NOTICES.txt");
-    fs::write(&notices, notices::text(workspace, &stage.packages())?)
+    fs::write(&notices, notices::text(workspace, &stage.packages(), stage.platform)?)
         .with_context(|| format!("cannot write {}", notices.display()))?;
     let mut script = Command::new(interpreter);
     script.arg(workspace.path("python/make_wheel.py")).arg("--notices").arg(&notices);
-    script.args(["--version", env!("CARGO_PKG_VERSION"), "--platform"]);
-    script.arg(format!("manylinux_{major}_{minor}_{}", std::env::consts::ARCH));
+    script.args(["--version", env!("CARGO_PKG_VERSION"), "--platform", &tag]);
     script.arg("--command").arg(stage.command());
     for library in stage.libraries() {
         script.arg("--library").arg(library);
@@ -43,6 +38,18 @@ pub fn pack(workspace: &Workspace, interpreter: &Path, stage: &Stage, folder: &P
     }
     let wheel = shell::capture(script.arg("--out").arg(folder))?;
     Ok(PathBuf::from(wheel.trim()))
+}
+
+/// The machines that the staged files run on, as wheels name them.
+fn platform_tag(stage: &Stage) -> Result<String> {
+    if stage.platform.is_windows() {
+        return Ok("win_amd64".to_owned());
+    }
+    let mut files = stage.libraries();
+    files.push(stage.command());
+    let glibc = files.iter().map(|file| Ok(symbols::read(file)?.glibc)).collect::<Result<Vec<_>>>()?;
+    let Some((major, minor)) = glibc.into_iter().max().flatten() else { bail!("no staged file needs glibc") };
+    Ok(format!("manylinux_{major}_{minor}_{}", std::env::consts::ARCH))
 }
 
 /// Packs the staged libraries as they are, and checks the wheel: shipped files differ only in their profile and linker.

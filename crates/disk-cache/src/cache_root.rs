@@ -37,7 +37,7 @@ pub fn root(variable: impl Fn(&str) -> Option<OsString>) -> Option<(PathBuf, &'s
         Some((path(name).filter(|base| base.is_absolute())?.join(rest), name))
     };
     let usual = || match cfg!(windows) {
-        true => below("LOCALAPPDATA", "amdgpu-ep/cache"),
+        true => below("LOCALAPPDATA", "amdgpu-ep\\cache"),
         false => below("XDG_CACHE_HOME", "amdgpu-ep").or_else(|| below("HOME", ".cache/amdgpu-ep")),
     };
     path("AMDGPU_EP_CACHE_DIR").map(|path| (path, "AMDGPU_EP_CACHE_DIR")).or_else(usual)

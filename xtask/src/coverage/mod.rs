@@ -13,6 +13,7 @@ use serde_json::json;
 use self::lines::Lines;
 use self::tools::Instrumented;
 use crate::backends::Backends;
+use crate::platform::Platform;
 use crate::setup::{self, Python};
 use crate::stage::{self, Stage};
 use crate::test::{Context, Outcome};
@@ -68,7 +69,8 @@ fn measure(workspace: &Workspace, python: &Python) -> Result<Measured> {
         Err(reason) => return Ok(Measured::Skipped(reason.to_string())),
     };
     build.forget_runs()?;
-    let stage = stage::run_build(build.cargo().arg("build"), &Backends::all(), build.folder().join("stage"))?;
+    let stage =
+        stage::run_build(build.cargo().arg("build"), &Backends::all(), Platform::Host, build.folder().join("stage"))?;
     // The regular steps judge the tests. Here a test may also fail because instrumented code allocates, is slower or
     // writes files.
     let mut notes = Vec::new();

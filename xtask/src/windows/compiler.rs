@@ -63,6 +63,16 @@ impl Compiler {
         cargo.env("CARGO_PROFILE_DEV_DEBUG", "false").env("CARGO_INCREMENTAL", "0");
         Ok(cargo)
     }
+
+    /// What the headers of a library or program say, as text.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn headers(&self, file: &Path) -> Result<String> {
+        let program = format!("{MINGW}-objdump");
+        let program = self.unpacked.as_ref().map_or_else(|| PathBuf::from(&program), |(_, _, bin)| bin.join(&program));
+        shell::capture(Command::new(program).arg("-p").arg(file))
+    }
 }
 
 /// Whether the machine has a standard library for the target, and a linker.
@@ -115,7 +125,7 @@ fn unpack(folder: &Path) -> Result<()> {
     // here.
     let bin = folder.join("bin");
     fs::create_dir_all(&bin)?;
-    for tool in ["ar", "as", "dlltool", "gcc-win32", "ld", "nm", "ranlib"] {
+    for tool in ["ar", "as", "dlltool", "gcc-win32", "ld", "nm", "objdump", "ranlib"] {
         let program = fs::canonicalize(usr.join("bin").join(format!("{MINGW}-{tool}")))?;
         userland.relocate(&program)?;
         symlink(&program, bin.join(format!("{MINGW}-{}", tool.trim_end_matches("-win32"))))?;

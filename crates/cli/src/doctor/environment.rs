@@ -99,7 +99,7 @@ const KNOWN: [(&str, &str); 43] = [
     ("AMDGPU_EP_FORCE_ARCH", "architecture for routing sessions, instead of the device's own"),
     ("AMDGPU_EP_HIPGPU_LIBRARY", "AMD's libhipgpu, behind profile=hipgpu"),
     ("AMDGPU_EP_DIRECTX_LIBRARY", "the plugin behind profile=directx, on Windows"),
-    ("AMDGPU_EP_PATH", "where ONNX Runtime GenAI finds this library, libamdgpu-ep.so or amdgpu-ep.dll"),
+    ("AMDGPU_EP_PATH", "where ONNX Runtime GenAI finds this library (amdgpu-ep)"),
     ("AMDGPU_EP_HIP_LIBRARY", "the only HIP runtime to try"),
     ("AMDGPU_EP_MIGRAPHX_LIBRARY", "the only MIGraphX C library to try"),
     ("AMDGPU_EP_MIGRAPHX_TARGET", "MIGraphX's target, gpu or ref; overrides the session's"),
