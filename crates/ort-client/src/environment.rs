@@ -7,7 +7,7 @@ use ort_ep_sys::{self as sys, Api, OrtEnv, OrtValue};
 
 use crate::error::check;
 use crate::text::c_string;
-use crate::{Error, Result, Runtime, Tensor, Value};
+use crate::{Error, HostTensor, Result, Runtime, Tensor, Value};
 
 /// Which messages ONNX Runtime prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +108,30 @@ impl Environment {
         let mut destinations: Vec<_> = others.iter().map(|(_, to)| to.as_ptr()).collect();
         // SAFETY: the values are borrowed for the call. No code in this process can access the elements of tensors that
         // share a block (`Tensor` gives no access to them).
+        unsafe { self.copy_raw(&sources, &mut destinations) }
+    }
+
+    /// Copies each tensor to host memory, and waits for it.
+    ///
+    /// # Errors
+    /// When the tensors of a pair have different sizes, or a copy fails.
+    pub fn copy_to_host<'a>(&self, pairs: impl IntoIterator<Item = (&'a Tensor, &'a mut HostTensor)>) -> Result<()> {
+        let (mut sources, mut destinations) = (Vec::new(), Vec::new());
+        for (from, to) in pairs {
+            let to = to.tensor();
+            if !from.can_be_copied_to(to) {
+                return Err(Error::Copy { from: from.bytes(), to: to.bytes() });
+            }
+            // ONNX Runtime copies to and from devices only.
+            if !from.copied_on_host(to) {
+                sources.push(from.as_ptr());
+                destinations.push(to.as_ptr());
+            }
+        }
+        if sources.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the values are borrowed for the call, the destinations mutably.
         unsafe { self.copy_raw(&sources, &mut destinations) }
     }
 

@@ -112,11 +112,7 @@ impl Call {
         first: &mut Output,
         others: impl IntoIterator<Item = &'a Tensor>,
     ) -> Result<()> {
-        self.inputs.clear();
-        self.inputs.extend(inputs.into_iter().map(Tensor::as_ptr));
-        self.outputs.clear();
-        self.outputs.push(first.before_run());
-        self.outputs.extend(others.into_iter().map(|tensor| tensor.as_ptr().cast_mut()));
+        self.fill(inputs, first.before_run(), others);
         let Call { input_names, output_names, inputs, outputs } = self;
         // SAFETY: options and values are alive during the call. Every output is a tensor, which ONNX Runtime writes in
         // place without taking ownership, or null if it allocates one. The first one is borrowed mutably, and no code
@@ -125,6 +121,37 @@ impl Call {
         // SAFETY: the first entry belongs to `first`, and the caller owns the value that a run leaves there.
         let taken = unsafe { first.after_run(session, outputs[0]) };
         ran.and(taken)
+    }
+
+    /// Like [`run`](Self::run), with a first output that stays where it is, such as on a device.
+    ///
+    /// # Errors
+    /// See [`run`](Self::run).
+    pub fn run_in_place<'a>(
+        &mut self,
+        session: &Session,
+        options: &RunOptions,
+        inputs: impl IntoIterator<Item = &'a Tensor>,
+        first: &Tensor,
+        others: impl IntoIterator<Item = &'a Tensor>,
+    ) -> Result<()> {
+        self.fill(inputs, first.as_ptr().cast_mut(), others);
+        let Call { input_names, output_names, inputs, outputs } = self;
+        // SAFETY: as in `run`; no output is null, and no code in this process can access the elements of any.
+        unsafe { session.run_raw(options.as_ptr(), input_names, inputs, output_names, outputs) }
+    }
+
+    fn fill<'a>(
+        &mut self,
+        inputs: impl IntoIterator<Item = &'a Tensor>,
+        first: *mut OrtValue,
+        others: impl IntoIterator<Item = &'a Tensor>,
+    ) {
+        self.inputs.clear();
+        self.inputs.extend(inputs.into_iter().map(Tensor::as_ptr));
+        self.outputs.clear();
+        self.outputs.push(first);
+        self.outputs.extend(others.into_iter().map(|tensor| tensor.as_ptr().cast_mut()));
     }
 }
 

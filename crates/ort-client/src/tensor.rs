@@ -72,7 +72,7 @@ impl Tensor {
             return false;
         }
         // SAFETY: both ranges are inside live blocks of host memory, have the same length and do not overlap. Blocks of
-        // a `HostTensor` are not reachable here, because it does not give away its tensor. A run that writes to the
+        // a `HostTensor` come here only as long as it is borrowed, and as the destination only mutably. A run that writes to the
         // blocks at the same time leaves unspecified numbers in them, as this type documents.
         unsafe {
             let from = self.memory.data().byte_add(self.range.start).cast::<u8>();

@@ -136,6 +136,8 @@ fn engines(out: &mut String, models: &Models) {
     family("new_tokens_total", "counter", "Generated tokens.", &|stats| stats.new_tokens);
     family("steps_total", "counter", "Decoding steps.", &|stats| stats.steps);
     family("step_rows_total", "counter", "Rows of all decoding steps.", &|stats| stats.step_rows);
+    let on_device = "Tokens that were chosen on the device, without a copy of their scores.";
+    family("device_choices_total", "counter", on_device, &|stats| stats.chosen_on_device);
     family("drafted_tokens_total", "counter", "Drafted tokens that were verified.", &|stats| stats.drafted_tokens);
     family("accepted_tokens_total", "counter", "Drafted tokens that were right.", &|stats| stats.accepted_tokens);
     family("cache_bytes", "gauge", "Size of the key-value cache.", &|stats| stats.cache_bytes);

@@ -12,7 +12,7 @@ use ort_client::{Element, HostTensor, MadeTensor, MemoryLocation, Output, Tensor
 
 use crate::error::Doing;
 use crate::model::{Layout, Model};
-use crate::{Error, Result};
+use crate::{Error, Result, sampler};
 
 /// What is attempted when a tensor cannot be allocated.
 pub(crate) const MAKING: &str = "allocating the tensors of a run";
@@ -52,11 +52,11 @@ pub(crate) struct Feed {
 
 /// Tensors whose shape depends on the number of columns in a run.
 #[derive(Debug)]
-pub(crate) struct Tokens {
+struct Tokens {
     columns: usize,
-    pub ids: HostTensor,
-    pub positions: Option<HostTensor>,
-    pub logits: Output,
+    ids: HostTensor,
+    positions: Option<HostTensor>,
+    logits: Output,
 }
 
 /// The columns of a run.
@@ -168,7 +168,8 @@ impl Feed {
         let tokens = self.prompt.as_mut().unwrap_or(&mut self.single);
         let rows = tokens.rows(self.pruned);
         let offset = if rows == 1 { 0 } else { column - span.past };
-        floats(&mut tokens.logits, (row * rows + offset) * self.vocab_size, self.vocab_size, converted)
+        let start = (row * rows + offset) * self.vocab_size;
+        RowScores::of(&mut tokens.logits, start, self.vocab_size).into_floats(converted)
     }
 }
 
@@ -182,23 +183,15 @@ pub(crate) fn input_names(model: &Model) -> impl Iterator<Item = &str> {
 }
 
 impl Tokens {
-    pub fn new(layout: &Layout, batch: usize, columns: usize, vocab_size: usize) -> Result<Tokens> {
-        let (batch, width) = (batch as i64, columns as i64);
-        let zeros = |element, shape: &[i64]| HostTensor::new(&layout.host, element, shape).doing(MAKING);
-        let positions = &[layout.position_rows as i64, batch, width];
-        let positions = if layout.position_rows == 1 { &positions[1..] } else { &positions[..] };
-        let logits = [batch, if layout.pruned { 1 } else { width }, vocab_size as i64];
+    fn new(layout: &Layout, batch: usize, columns: usize, vocab_size: usize) -> Result<Tokens> {
+        let logits = [batch, if layout.pruned { 1 } else { columns }, vocab_size].map(|extent| extent as i64);
         // The provider decides how many rows of logits it returns; with one column there is only one choice.
         let logits = match layout.last_alone && columns > 1 {
             true => Output::Made(MadeTensor::new(layout.logits)),
-            false => Output::Given(zeros(layout.logits, &logits)?),
+            false => Output::Given(HostTensor::new(&layout.host, layout.logits, &logits).doing(MAKING)?),
         };
-        Ok(Tokens {
-            columns,
-            ids: zeros(layout.ids, &[batch, width])?,
-            positions: layout.positions.map(|element| zeros(element, positions)).transpose()?,
-            logits,
-        })
+        let (ids, positions) = token_inputs(layout, batch, columns)?;
+        Ok(Tokens { columns, ids, positions, logits })
     }
 
     /// Rows of logits for each sequence.
@@ -209,6 +202,15 @@ impl Tokens {
             Output::Given(_) => self.columns,
         }
     }
+}
+
+/// Tensors for the token ids of a run, and for their positions if the decoder reads them.
+pub(crate) fn token_inputs(layout: &Layout, batch: usize, columns: usize) -> Result<(HostTensor, Option<HostTensor>)> {
+    let zeros = |element, shape: &[i64]| HostTensor::new(&layout.host, element, shape).doing(MAKING);
+    let positions = [layout.position_rows, batch, columns].map(|extent| extent as i64);
+    let positions = if layout.position_rows == 1 { &positions[1..] } else { &positions[..] };
+    let ids = zeros(layout.ids, &[batch as i64, columns as i64])?;
+    Ok((ids, layout.positions.map(|element| zeros(element, positions)).transpose()?))
 }
 
 /// The mask. It is updated rather than rewritten, because a step changes one column.
@@ -287,24 +289,55 @@ fn set_integer(tensor: &mut HostTensor, index: usize, value: i64) {
     }
 }
 
-/// Elements of a tensor of floats: in place, or in `converted` if they are not 32-bit floats.
-pub(crate) fn floats<'a>(
-    tensor: &'a mut Output,
-    start: usize,
-    count: usize,
-    converted: &'a mut Vec<f32>,
-) -> &'a mut [f32] {
-    let element = tensor.element();
-    let bytes = &mut tensor.bytes_mut()[start * element.bytes()..(start + count) * element.bytes()];
-    if element == Element::F32 {
-        return bytemuck::cast_slice_mut(bytes);
+/// The scores of a row, as the run wrote them.
+#[derive(Debug)]
+pub(crate) struct RowScores<'a> {
+    element: Element,
+    bytes: &'a mut [u8],
+}
+
+impl<'a> RowScores<'a> {
+    /// The `count` elements from `start` on.
+    pub fn of(logits: &'a mut Output, start: usize, count: usize) -> RowScores<'a> {
+        let element = logits.element();
+        let bytes = &mut logits.bytes_mut()[start * element.bytes()..(start + count) * element.bytes()];
+        RowScores { element, bytes }
     }
-    converted.resize(count, 0.0);
-    match element {
-        Element::F16 => bytemuck::cast_slice::<u8, half::f16>(bytes).convert_to_f32_slice(converted),
-        _ => bytemuck::cast_slice::<u8, half::bf16>(bytes).convert_to_f32_slice(converted),
+
+    /// All elements.
+    pub fn whole(scores: &'a mut HostTensor) -> RowScores<'a> {
+        RowScores { element: scores.element(), bytes: scores.bytes_mut() }
     }
-    converted
+
+    /// Rows of `count` elements, by their numbers, which are sorted.
+    pub fn of_rows(logits: &'a mut Output, count: usize, rows: &[usize]) -> Vec<RowScores<'a>> {
+        let element = logits.element();
+        let all = logits.bytes_mut().chunks_exact_mut(count * element.bytes()).enumerate();
+        let wanted = all.filter(|(row, _)| rows.binary_search(row).is_ok());
+        wanted.map(|(_, bytes)| RowScores { element, bytes }).collect()
+    }
+
+    /// The scores: in place, or in `converted` if they are not 32-bit floats. The caller may modify them.
+    pub fn into_floats(self, converted: &'a mut Vec<f32>) -> &'a mut [f32] {
+        if self.element == Element::F32 {
+            return bytemuck::cast_slice_mut(self.bytes);
+        }
+        converted.resize(self.bytes.len() / self.element.bytes(), 0.0);
+        match self.element {
+            Element::F16 => bytemuck::cast_slice::<u8, half::f16>(self.bytes).convert_to_f32_slice(converted),
+            _ => bytemuck::cast_slice::<u8, half::bf16>(self.bytes).convert_to_f32_slice(converted),
+        }
+        converted
+    }
+
+    /// The token with the best score, as greedy search chooses it.
+    pub fn best(&self) -> u32 {
+        match self.element {
+            Element::F32 => sampler::best(bytemuck::cast_slice(self.bytes)),
+            Element::F16 => sampler::best_of_halves(bytemuck::cast_slice(self.bytes), half::f16::INFINITY.to_bits()),
+            _ => sampler::best_of_halves(bytemuck::cast_slice(self.bytes), half::bf16::INFINITY.to_bits()),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub struct Model {
 
 #[derive(Debug)]
 struct Inner {
+    runtime: Runtime,
     config: Config,
     session: Session,
     attached: Attached,
@@ -96,6 +97,7 @@ impl Model {
         let is_plugin = matches!(opened.attached, Attached::Plugin { .. });
         layout.last_alone = is_plugin && last_logits(config) == Some(ALONE);
         let inner = Inner {
+            runtime: runtime.clone(),
             config: config.clone(),
             session: opened.session,
             attached: opened.attached,
@@ -147,6 +149,24 @@ impl Model {
         self.inner.session.environment().runtime()
     }
 
+    /// A session of a small model on the same device, by the same backend; `None` if that backend compiles every shape,
+    /// or rejects the model.
+    pub(crate) fn open_beside(&self, model: &[u8]) -> Option<Session> {
+        let Inner { runtime, config, attached, .. } = &*self.inner;
+        if provider::needs_static_shapes(attached) {
+            return None;
+        }
+        let routes = |(key, _): &&(String, String)| key.starts_with(OWN_ENTRIES);
+        let entries: Vec<_> = provider_entries(config, &MaskWidth::Exact).iter().filter(routes).cloned().collect();
+        match provider::open_beside(runtime, config.provider.as_ref()?, &entries, model) {
+            Ok((session, beside)) => (beside == *attached).then_some(session),
+            Err(error) => {
+                tracing::warn!(%error, "the device rejected a model that the engine uses beside the decoder");
+                None
+            }
+        }
+    }
+
     pub(crate) fn session(&self) -> &Session {
         &self.inner.session
     }
@@ -180,14 +200,15 @@ pub(crate) fn refused(path: &Path, error: Error) -> Error {
 /// The value of [`LAST_LOGITS`] that allows one row of logits per sequence.
 const ALONE: &str = "alone";
 
+/// The beginning of the keys of entries that decide which backend runs a session.
+const OWN_ENTRIES: &str = "ep.amdgpuexecutionprovider.";
+
 /// Session entries for the provider: those of the folder, the hints that ONNX Runtime GenAI also sets, and which logits
 /// are read. GenAI's `static_pad_*` are left out: this crate pads prompts itself, because the generator knows the
 /// length. Only a compiled graph is told that masks are wide, because what it does with their width is not known.
 fn provider_entries(config: &Config, mask_width: &MaskWidth) -> Vec<(String, String)> {
-    let hints = [
-        ("ep.migraphx.hip_graph_enable", "1".to_owned()),
-        ("ep.amdgpuexecutionprovider.model_arch", config.kind.clone()),
-    ];
+    let hints =
+        [("ep.migraphx.hip_graph_enable", "1".to_owned()), (&format!("{OWN_ENTRIES}model_arch"), config.kind.clone())];
     let mut entries = config.session_entries.clone();
     entries.extend(hints.map(|(key, value)| (key.to_owned(), value)));
     entries.extend(last_logits(config).map(|value| (LAST_LOGITS.to_owned(), value.to_owned())));

@@ -128,7 +128,7 @@ pub(crate) fn open(
     // A misspelled option is an error even on machines without a GPU.
     let named = Named::of(&checked_options(&request.options, entries)?);
     let mut reasons = Vec::new();
-    match by_plugin(runtime, request, entries, model, &settings) {
+    match by_plugin(runtime, request, entries, &settings, |settings| Session::from_file(settings, model)) {
         Ok((session, attached)) => return Ok(Opened { session, attached, notices: Vec::new() }),
         Err(AttachError::Unavailable(reason)) => reasons.push(format!("plugin: {}", reason.trim())),
         Err(AttachError::Failed(error)) => return Err(error),
@@ -158,6 +158,30 @@ pub(crate) fn open(
     let session = cpu()?;
     let notice = format!("no usable AMD GPU; running on the CPU. Reason: {reasons}");
     Ok(Opened { session, attached: Attached::Cpu, notices: vec![notice] })
+}
+
+/// Creates a session of a model in memory on the plugin's provider, for work beside another model.
+///
+/// # Errors
+/// When the provider is not available or rejects the model. The reason is for the log.
+pub(crate) fn open_beside(
+    runtime: &Runtime,
+    request: &ProviderRequest,
+    entries: &[(String, String)],
+    model: &[u8],
+) -> Result<(Session, Attached), String> {
+    let settings = || {
+        let mut settings = SessionOptions::new(runtime.environment()).doing("creating session options")?;
+        // The device does the work.
+        settings.intra_threads(1).doing("creating session options")?;
+        Ok(settings)
+    };
+    by_plugin(runtime, request, entries, settings, |settings| Session::from_bytes(settings, model)).map_err(|error| {
+        match error {
+            AttachError::Unavailable(reason) => reason,
+            AttachError::Failed(error) => error.to_string(),
+        }
+    })
 }
 
 /// The backend that the caller named. The CPU may run the model instead only if none is named.
@@ -225,8 +249,8 @@ fn by_plugin(
     runtime: &Runtime,
     request: &ProviderRequest,
     entries: &[(String, String)],
-    model: &Path,
     settings: impl Fn() -> Result<SessionOptions>,
+    load: impl FnOnce(&mut SessionOptions) -> ort_client::Result<Session>,
 ) -> Result<(Session, Attached), AttachError> {
     let Some(registration) = register(runtime, request)? else {
         return Err(AttachError::Unavailable("it is registered but offers no device".to_owned()));
@@ -249,7 +273,7 @@ fn by_plugin(
         settings.config(key, value).doing(doing)?;
     }
     settings.devices(&devices, &request.options).doing(doing)?;
-    let session = Session::from_file(&settings, model).doing(doing)?;
+    let session = load(&mut settings).doing(doing)?;
     let backend = library.as_deref().and_then(ffi::last_backend);
     Ok((session, Attached::Plugin { driver, backend }))
 }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use testkit::llm::TinyDecoder;
 use textgen::engine::{Engine, EngineOptions, Request, Stats};
 use textgen::{
-    Generator, GeneratorOptions, Limits, Model, PromptShape, Sampling, TextFinish, Tokenizer, generate_text,
+    Attached, Generator, GeneratorOptions, Limits, Model, PromptShape, Sampling, TextFinish, Tokenizer, generate_text,
 };
 
 use common::served::{Reply, Served, submit};
@@ -38,6 +38,9 @@ fn main() {
         Ok(_) => {
             trials.extend([On::Cpu, On::Device].into_iter().flat_map(|on| [tiny(on, REQUESTS), probabilities(on)]));
             trials.push(tiny(On::Migraphx, MIGRAPHX_REQUESTS));
+            trials.push(Trial::test("scores_of_greedy_requests_stay_on_the_device", || {
+                greedy().map_err(|error| Failed::from(format!("{error:#}")))
+            }));
             trials.push(Trial::test("drafts_on_the_device", || {
                 drafts().map_err(|error| Failed::from(format!("{error:#}")))
             }));
@@ -61,6 +64,26 @@ fn tiny(on: On, count: usize) -> Trial {
         TinyDecoder::new(5).write(folder.path(), true)?;
         Ok((folder.path().to_path_buf(), Some(folder)))
     })
+}
+
+/// Greedy requests read no scores of steps, unless a token is not allowed yet.
+fn greedy() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    TinyDecoder::new(5).write(folder.path(), true)?;
+    let model = load(&config(folder.path(), On::Device)?)?;
+    let tokenizer = Tokenizer::from_folder(model.config())?;
+    let engine = Engine::start(&model, &tokenizer, EngineOptions::default())?;
+    let request =
+        |seed: u32| Request { max_new_tokens: Some(20), ..Request::new((1..3 + seed).map(|at| at * 7).collect()) };
+    let served: Vec<Served> = (0..5).map(|seed| submit(&engine, request(seed))).collect();
+    served.into_iter().for_each(|served| assert!(served.reply().end.is_ok()));
+    let stats = engine.stats();
+    // The first token of each request comes from the run of its prompt.
+    assert_eq!(stats.chosen_on_device, stats.new_tokens - 5, "{stats:?}");
+    let sampling = Sampling { do_sample: true, seed: Some(3), ..Sampling::default() };
+    submit(&engine, Request { sampling, ..request(5) }).reply();
+    assert_eq!(engine.stats().chosen_on_device, stats.chosen_on_device);
+    Ok(())
 }
 
 /// Drafted tokens are verified in one run, if the provider returns the scores of all tokens.
@@ -306,6 +329,9 @@ fn check(model: &Model, tokenizer: &Tokenizer, count: usize) {
     // Padded prompts always run as a whole.
     assert_eq!(stats.cached_tokens > 0, !model.has_static_shapes(PromptShape::Auto), "{stats:?}");
     assert!(stats.cancelled >= broken, "{stats:?}");
+    let is_on_device = matches!(model.attached(), Attached::Plugin { .. });
+    let chooses_there = is_on_device && !model.has_static_shapes(PromptShape::Auto);
+    assert_eq!(stats.chosen_on_device > 0, chooses_there, "{stats:?}");
     for (number, (plan, reply)) in plans.iter().zip(&replies).enumerate() {
         if let Some(reply) = reply {
             plan.check(model, tokenizer, reply, number);

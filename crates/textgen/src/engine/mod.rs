@@ -29,12 +29,15 @@
 //! # }
 //! ```
 
+mod best_tokens;
+mod choose;
 mod draft;
 mod live;
 mod logprobs;
 mod request;
 mod runs;
 mod schedule;
+mod scores;
 mod sequence;
 mod shared;
 mod slots;
@@ -147,7 +150,7 @@ impl Engine {
             ..Stats::default()
         };
         let shared = Arc::new(Shared::new(options.slots, options.queue, stats));
-        let worker = Worker::new(Arc::clone(&shared), runs, &options, model.config().pad_token);
+        let worker = Worker::new(Arc::clone(&shared), runs, &options, model.config());
         let ends = Arc::clone(&shared);
         let thread = thread::Builder::new().name("textgen-engine".to_owned()).spawn(move || {
             if caught(|| worker.run()).is_none() {

@@ -9,10 +9,12 @@ use ort_client::{Call, RunOptions, Tensor};
 
 use crate::cache::Cache;
 use crate::error::{BUG, Doing};
-use crate::feed::{Columns, Feed, Span};
+use crate::feed::{Columns, Feed, RowScores, Span};
 use crate::generator;
 use crate::{Error, Model, PromptShape, Result};
 
+use super::best_tokens::BestTokens;
+use super::scores::StepScores;
 use super::slots::Copy;
 use super::step::{StepFeed, StepRow};
 
@@ -38,6 +40,8 @@ pub(super) struct Runs {
     rows: Vec<Vec<Tensor>>,
     /// By number of rows.
     buckets: BTreeMap<usize, Bucket>,
+    /// `None` if the scores of steps are in host memory.
+    best_tokens: Option<BestTokens>,
     /// Buffer for scores that are not 32-bit floats in the output.
     converted: Vec<f32>,
 }
@@ -46,6 +50,7 @@ pub(super) struct Runs {
 #[derive(Debug)]
 struct Bucket {
     feed: StepFeed,
+    scores: StepScores,
     options: RunOptions,
     cache: Vec<Tensor>,
 }
@@ -85,6 +90,7 @@ impl Runs {
             span: Span { past: 0, total: 0, padded: 0, mask: 0 },
             rows: (0..slots).map(|slot| cache.rows(slot..slot + 1)).collect::<Result<_>>()?,
             buckets: BTreeMap::new(),
+            best_tokens: BestTokens::new(model)?,
             converted: Vec::new(),
             model: model.clone(),
             cache,
@@ -141,13 +147,19 @@ impl Runs {
         self.prompt_feed.scores(self.span, 0, position - 1, &mut self.converted)
     }
 
-    /// Runs one token in each of the first rows. Their number must be one of [`Runs::step_rows`].
+    /// Whether steps leave their scores on the device.
+    pub fn chooses_on_device(&self) -> bool {
+        self.best_tokens.is_some()
+    }
+
+    /// Runs one token in each of the first rows. Their number must be one of [`Runs::step_rows`]. `wants_best` says
+    /// whether [`Runs::best_token`] will be called.
     ///
     /// # Errors
     /// When the run fails. The tokens before each row's position are still there.
-    pub fn step(&mut self, rows: &[StepRow]) -> Result<()> {
+    pub fn step(&mut self, rows: &[StepRow], wants_best: bool) -> Result<()> {
         self.make_bucket(rows.len())?;
-        self.run_step(rows, None)
+        self.run_step(rows, None, wants_best)
     }
 
     /// Runs one token in any slot.
@@ -155,21 +167,40 @@ impl Runs {
     /// # Errors
     /// See [`Runs::step`].
     pub fn step_alone(&mut self, slot: usize, row: StepRow) -> Result<()> {
-        self.run_step(&[row], Some(slot))
+        self.run_step(&[row], Some(slot), true)
     }
 
-    /// The scores of a row, after a step of `rows` rows.
-    pub fn step_scores(&mut self, rows: usize, row: usize) -> &mut [f32] {
+    /// The token with the best score in a row, after a step of `rows` rows. `None` if only the scores can tell.
+    pub fn best_token(&mut self, rows: usize, row: usize) -> Option<u32> {
+        let words = self.model.config().vocab_size;
+        let best = match &mut self.buckets.get_mut(&rows)?.scores {
+            StepScores::Host(logits) => RowScores::of(logits, row * words, words).best(),
+            StepScores::Device(device) => device.best.of(row)?,
+        };
+        ((best as usize) < words).then_some(best)
+    }
+
+    /// Makes the scores of some rows readable, after a step of `rows` rows. `wanted` is sorted.
+    ///
+    /// # Errors
+    /// When they cannot be copied from the device.
+    pub fn fetch_scores(&mut self, rows: usize, wanted: &[usize]) -> Result<()> {
         match self.buckets.get_mut(&rows) {
-            Some(bucket) => bucket.feed.scores(row, &mut self.converted),
-            None => &mut [],
+            Some(bucket) => bucket.scores.fetch(&self.model, wanted),
+            None => Ok(()),
         }
     }
 
-    fn run_step(&mut self, rows: &[StepRow], slot: Option<usize>) -> Result<()> {
+    /// The scores of rows that were fetched, in the order of `wanted`, which is sorted.
+    pub fn step_scores<'a>(&'a mut self, rows: usize, wanted: &'a [usize]) -> impl Iterator<Item = RowScores<'a>> {
+        let words = self.model.config().vocab_size;
+        self.buckets.get_mut(&rows).into_iter().flat_map(move |bucket| bucket.scores.rows(words, wanted))
+    }
+
+    fn run_step(&mut self, rows: &[StepRow], slot: Option<usize>, wants_best: bool) -> Result<()> {
         let longest = rows.iter().map(|row| row.position + 1).max().unwrap_or(1);
         let width = if self.one_width { self.max_length } else { longest };
-        let Some(Bucket { feed, options, cache }) = self.buckets.get_mut(&rows.len()) else {
+        let Some(Bucket { feed, scores, options, cache }) = self.buckets.get_mut(&rows.len()) else {
             return Err(Error::internal(format!("there are no tensors for {} rows", rows.len()), BUG));
         };
         // A recorded run would use the rows that it was recorded with.
@@ -178,8 +209,17 @@ impl Runs {
             None => (&*cache, &*options),
         };
         feed.write(rows, width)?;
-        let (inputs, logits) = feed.tensors();
-        self.call.run(self.model.session(), options, inputs.chain(cache), logits, cache).doing(RUNNING)
+        let (session, inputs) = (self.model.session(), feed.tensors().chain(cache));
+        match (scores, &mut self.best_tokens) {
+            (StepScores::Host(logits), _) => self.call.run(session, options, inputs, logits, cache).doing(RUNNING),
+            (StepScores::Device(device), best_tokens) => {
+                self.call.run_in_place(session, options, inputs, &device.all, cache).doing(RUNNING)?;
+                match best_tokens {
+                    Some(best_tokens) if wants_best => best_tokens.run(&device.all, &mut device.best),
+                    _ => Ok(()),
+                }
+            }
+        }
     }
 
     /// Copies tokens between rows of the cache.
@@ -195,6 +235,7 @@ impl Runs {
         if !self.buckets.contains_key(&rows) {
             let bucket = Bucket {
                 feed: StepFeed::new(&self.model, rows, self.max_length)?,
+                scores: StepScores::new(&self.model, rows, self.best_tokens.is_some())?,
                 options: generator::step_options(&self.model)?,
                 cache: self.cache.rows(0..rows)?,
             };

@@ -104,6 +104,24 @@ impl Sequence {
         if let Some(filter) = &mut self.filter {
             filter.accept(token)?;
         }
+        self.take(token, raw.map(|(raw, count)| raw.of(token, count)))
+    }
+
+    /// Whether it takes the token with the best score, unless [`Sequence::take_best`] says otherwise.
+    pub fn takes_best(&self) -> bool {
+        self.filter.is_none() && self.rules.top_logprobs.is_none() && self.sampler.takes_best()
+    }
+
+    /// Takes the token with the best score. `None` if this token is not allowed yet: then the scores decide.
+    ///
+    /// # Errors
+    /// When the tokenizer fails. The sequence cannot be continued then.
+    pub fn take_best(&mut self, token: u32) -> Option<Result<Chosen>> {
+        let may_take = self.sampler.may_take(token, &self.history, &self.rules.end_tokens);
+        may_take.then(|| self.take(token, None))
+    }
+
+    fn take(&mut self, token: u32, logprob: Option<TokenLogprob>) -> Result<Chosen> {
         self.history.push(token, true);
         let (text, is_stopped) = match self.text.push(token)? {
             Passed::Text(text) => (text, false),
@@ -120,7 +138,7 @@ impl Sequence {
         } else {
             None
         };
-        Ok(Chosen { token, text, logprob: raw.map(|(raw, count)| raw.of(token, count)), end })
+        Ok(Chosen { token, text, logprob, end })
     }
 
     /// Ends the text.

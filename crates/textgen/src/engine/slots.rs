@@ -54,6 +54,10 @@ impl<T> Slots<T> {
         self.slots.iter()
     }
 
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot<T>> {
+        self.slots.iter_mut()
+    }
+
     pub fn get(&self, slot: usize) -> &Slot<T> {
         &self.slots[slot]
     }

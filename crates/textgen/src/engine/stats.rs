@@ -27,6 +27,8 @@ pub struct Stats {
     pub steps: u64,
     /// Sequences in all decoding steps together; divided by `steps`, the mean batch.
     pub step_rows: u64,
+    /// Tokens that were chosen on the device, so that their scores were not copied to the host.
+    pub chosen_on_device: u64,
     /// Drafted tokens that ran.
     pub drafted_tokens: u64,
     /// Drafted tokens that were the right ones.

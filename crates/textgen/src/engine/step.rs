@@ -1,9 +1,9 @@
-//! Inputs and outputs of a decoding step: one token in each row, and rows of different lengths.
+//! Inputs of a decoding step: one token in each row, and rows of different lengths.
 
-use ort_client::{HostTensor, Output, Tensor};
+use ort_client::{HostTensor, Tensor};
 
 use crate::error::Doing;
-use crate::feed::{self, MAKING, Tokens};
+use crate::feed::{self, MAKING};
 use crate::{Model, Result};
 
 /// One row of a step.
@@ -19,35 +19,35 @@ pub(super) struct StepRow {
 /// runs stay valid.
 #[derive(Debug)]
 pub(super) struct StepFeed {
-    tokens: Tokens,
+    ids: HostTensor,
+    positions: Option<HostTensor>,
     mask: Option<HostTensor>,
     width: usize,
     /// Columns of each row of the mask that are 1; the others are 0.
     shown: Vec<usize>,
     position_rows: usize,
-    vocab_size: usize,
 }
 
 impl StepFeed {
     pub fn new(model: &Model, rows: usize, max_length: usize) -> Result<StepFeed> {
-        let (layout, vocab_size) = (model.layout(), model.config().vocab_size);
+        let layout = model.layout();
         let shape = [rows, max_length].map(|extent| extent as i64);
         let mask = layout.mask.map(|element| HostTensor::new(&layout.host, element, &shape).doing(MAKING));
-        let tokens = Tokens::new(layout, rows, 1, vocab_size)?;
+        let (ids, positions) = feed::token_inputs(layout, rows, 1)?;
         Ok(StepFeed {
-            tokens,
+            ids,
+            positions,
             mask: mask.transpose()?,
             width: max_length,
             shown: vec![0; rows],
             position_rows: layout.position_rows,
-            vocab_size,
         })
     }
 
     /// Writes the inputs. There are as many rows as in the tensors, and the mask is `width` columns wide.
     pub fn write(&mut self, rows: &[StepRow], width: usize) -> Result<()> {
-        feed::write_integers(&mut self.tokens.ids, rows.iter().map(|row| i64::from(row.token)));
-        if let Some(positions) = &mut self.tokens.positions {
+        feed::write_integers(&mut self.ids, rows.iter().map(|row| i64::from(row.token)));
+        if let Some(positions) = &mut self.positions {
             let all = (0..self.position_rows).flat_map(|_| rows);
             feed::write_integers(positions, all.map(|row| row.position as i64));
         }
@@ -67,15 +67,9 @@ impl StepFeed {
         Ok(())
     }
 
-    /// The inputs in the order of [`feed::input_names`], without the cache, and the tensor for the logits.
-    pub fn tensors(&mut self) -> (impl Iterator<Item = &Tensor>, &mut Output) {
-        let inputs = [Some(self.tokens.ids.tensor()), self.mask.as_ref().map(HostTensor::tensor)];
-        let positions = self.tokens.positions.as_ref().map(HostTensor::tensor);
-        (inputs.into_iter().chain([positions]).flatten(), &mut self.tokens.logits)
-    }
-
-    /// The scores of a row after a run. The caller may modify them.
-    pub fn scores<'a>(&'a mut self, row: usize, converted: &'a mut Vec<f32>) -> &'a mut [f32] {
-        feed::floats(&mut self.tokens.logits, row * self.vocab_size, self.vocab_size, converted)
+    /// The inputs in the order of [`feed::input_names`], without the cache.
+    pub fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        let others = [&self.mask, &self.positions].map(|tensor| tensor.as_ref().map(HostTensor::tensor));
+        std::iter::once(self.ids.tensor()).chain(others.into_iter().flatten())
     }
 }

@@ -9,8 +9,9 @@ use std::time::Instant;
 
 use crate::caught::caught;
 use crate::error::BUG;
-use crate::{Error, TextFinish};
+use crate::{Config, Error, TextFinish};
 
+use super::choose::{Chooser, Outcome, Scored};
 use super::draft::draft;
 use super::live::Live;
 use super::runs::Runs;
@@ -31,18 +32,20 @@ pub(super) struct Worker {
     speculation: usize,
     pad_token: u32,
     rows: Vec<StepRow>,
+    chooser: Chooser,
 }
 
 impl Worker {
-    pub fn new(shared: Arc<Shared>, runs: Runs, options: &EngineOptions, pad_token: u32) -> Worker {
+    pub fn new(shared: Arc<Shared>, runs: Runs, options: &EngineOptions, config: &Config) -> Worker {
         let reuse = if options.prefix_cache && runs.continues_prompts() { Reuse::Prefix } else { Reuse::Nothing };
         Worker {
             slots: Slots::new(options.slots),
             live: HashMap::new(),
             reuse,
             speculation: options.speculation,
-            pad_token,
+            pad_token: config.pad_token,
             rows: Vec::new(),
+            chooser: Chooser::new(config.vocab_size),
             shared,
             runs,
         }
@@ -137,11 +140,12 @@ impl Worker {
             stats.steps += 1;
             stats.step_rows += ready.len() as u64;
         });
-        match self.runs.step(&self.rows) {
-            Ok(()) => ready.into_iter().for_each(|slot| {
-                self.has_run(slot, self.rows[slot].token);
-                self.choose(slot, |runs| runs.step_scores(count, slot));
-            }),
+        let takes_best = |&slot: &usize| self.slots.get(slot).running.as_ref().is_some_and(Sequence::takes_best);
+        match self.runs.step(&self.rows, ready.iter().any(takes_best)) {
+            Ok(()) => {
+                ready.iter().for_each(|&slot| self.has_run(slot, self.rows[slot].token));
+                self.choose_step(count, ready.into_iter().map(|slot| (slot, slot)).collect());
+            }
             Err(error) if ready.len() == 1 => self.fail_slot(last, error),
             Err(error) => {
                 tracing::warn!(%error, rows = count, "a step failed; its rows run one by one");
@@ -159,9 +163,48 @@ impl Worker {
         match self.runs.step_alone(slot, row) {
             Ok(()) => {
                 self.has_run(slot, row.token);
-                self.choose(slot, |runs| runs.step_scores(1, 0));
+                self.choose_step(1, vec![(slot, 0)]);
             }
             Err(error) => self.fail_slot(slot, error),
+        }
+    }
+
+    /// Chooses the next tokens after a step of `rows` rows, for slots with the number of their row.
+    fn choose_step(&mut self, rows: usize, mut stepped: Vec<(usize, usize)>) {
+        let on_device = self.runs.chooses_on_device();
+        // Most requests are greedy, and need only the best token.
+        stepped.retain(|&(slot, row)| {
+            let Some(sequence) = &mut self.slots.get_mut(slot).running else { return false };
+            let best = if sequence.takes_best() { self.runs.best_token(rows, row) } else { None };
+            let Some(chosen) = best.and_then(|token| sequence.take_best(token)) else { return true };
+            self.shared.count(|stats| stats.chosen_on_device += u64::from(on_device));
+            self.chosen(slot, Some(chosen));
+            false
+        });
+        if self.runs.fetch_scores(rows, &rows_of(&stepped)).is_ok() {
+            self.choose_scored(rows, &stepped);
+        } else {
+            for (slot, row) in stepped {
+                match self.runs.fetch_scores(rows, &[row]) {
+                    Ok(()) => self.choose_scored(rows, &[(slot, row)]),
+                    Err(error) => self.fail_slot(slot, error),
+                }
+            }
+        }
+    }
+
+    /// Chooses the next tokens of slots from the scores of their rows, which were fetched.
+    fn choose_scored(&mut self, rows: usize, stepped: &[(usize, usize)]) {
+        let mut sequences: Vec<_> = self.slots.iter_mut().map(|slot| slot.running.as_mut()).collect();
+        let wanted = rows_of(stepped);
+        let scores = self.runs.step_scores(rows, &wanted);
+        // Another choice of the same request may have failed before.
+        let scored = scores.zip(stepped).filter_map(|(scores, &(slot, _))| {
+            let sequence = sequences[slot].take()?;
+            Some(Scored { slot, sequence, scores })
+        });
+        for (slot, outcome) in self.chooser.choose(scored.collect()) {
+            self.chosen(slot, outcome);
         }
     }
 
@@ -235,19 +278,22 @@ impl Worker {
     /// Chooses the next token of a slot's sequence from the scores of the last run.
     fn choose(&mut self, slot: usize, scores: impl FnOnce(&mut Runs) -> &mut [f32]) {
         let Some(sequence) = &mut self.slots.get_mut(slot).running else { return };
-        let id = sequence.request;
         let scores = scores(&mut self.runs);
         // Filters are foreign code.
-        match caught(|| sequence.choose(scores)) {
-            Some(Ok(chosen)) => self.chosen(slot, chosen),
-            Some(Err(error)) => self.fail(id, error),
-            None => self.fail(id, Error::internal("the request's filter panicked", "report this to its author")),
-        }
+        let outcome = caught(|| sequence.choose(scores));
+        self.chosen(slot, outcome);
     }
 
-    fn chosen(&mut self, slot: usize, chosen: Chosen) {
+    fn chosen(&mut self, slot: usize, outcome: Outcome) {
         let Some(sequence) = &self.slots.get(slot).running else { return };
         let (id, choice) = (sequence.request, sequence.choice);
+        let chosen = match outcome {
+            Some(Ok(chosen)) => chosen,
+            Some(Err(error)) => return self.fail(id, error),
+            None => {
+                return self.fail(id, Error::internal("the request's filter panicked", "report this to its author"));
+            }
+        };
         let Some(live) = self.live.get_mut(&id) else { return };
         if live.usage.new_tokens == 0 {
             live.usage.first_token = live.elapsed();
@@ -355,4 +401,9 @@ impl Worker {
             stats.slots.extend(self.slots.iter().map(state));
         });
     }
+}
+
+/// The rows of slots, which are in the order of their rows.
+fn rows_of(stepped: &[(usize, usize)]) -> Vec<usize> {
+    stepped.iter().map(|&(_, row)| row).collect()
 }

@@ -9,6 +9,7 @@ mod whole;
 
 pub(crate) use history::History;
 use random::MersenneTwister;
+pub(crate) use select::{best, best_of_halves};
 
 use crate::config::Search;
 use crate::{Error, Result};
@@ -146,6 +147,11 @@ impl Sampling {
         self.top_p > 0.0 && self.top_p < 1.0
     }
 
+    /// Whether end tokens are not chosen yet.
+    fn is_too_short(&self, history: &History) -> bool {
+        history.tokens().len() < self.min_length
+    }
+
     fn is_greedy(&self) -> bool {
         !self.do_sample || self.temperature == 0.0 || self.top_k == 1
     }
@@ -176,7 +182,7 @@ impl Sampler {
         for &(token, bias) in &sampling.logit_bias {
             scores[token as usize] += bias;
         }
-        if history.tokens().len() < sampling.min_length {
+        if sampling.is_too_short(history) {
             for &token in end_tokens {
                 scores[token as usize] = NEVER;
             }
@@ -189,5 +195,18 @@ impl Sampler {
             return select::best(scores);
         }
         select::draw(scores, sampling, &mut self.random, &mut self.buffers)
+    }
+
+    /// Whether [`choose`](Self::choose) takes the token with the best score, if it [may](Self::may_take).
+    pub fn takes_best(&self) -> bool {
+        let sampling = &self.sampling;
+        let changes_scores =
+            !sampling.logit_bias.is_empty() || sampling.looks_back() || sampling.no_repeat_ngram_size > 0;
+        sampling.is_greedy() && !changes_scores
+    }
+
+    /// Whether the minimum length allows a token.
+    pub fn may_take(&self, token: u32, history: &History, end_tokens: &[u32]) -> bool {
+        !(self.sampling.is_too_short(history) && end_tokens.contains(&token))
     }
 }

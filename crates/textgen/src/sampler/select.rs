@@ -18,7 +18,7 @@ pub(super) struct Candidate {
 }
 
 /// The best token; on a tie, the first.
-pub(super) fn best(scores: &[f32]) -> u32 {
+pub(crate) fn best(scores: &[f32]) -> u32 {
     let (mut most, mut place) = (f32::NEG_INFINITY, 0);
     for (index, block) in scores.chunks(BLOCK).enumerate() {
         let here = maximum(block);
@@ -27,6 +27,34 @@ pub(super) fn best(scores: &[f32]) -> u32 {
         }
     }
     let within = scores[place..].iter().position(|&score| score == most);
+    (place + within.unwrap_or(0)) as u32
+}
+
+/// The same for scores of 16 bits in a format whose infinity has these bits.
+pub(crate) fn best_of_halves(scores: &[u16], infinity: u16) -> u32 {
+    // Integers in the order of the numbers. Both zeros are equal, and NaN comes last.
+    let rank = |bits: u16| {
+        let magnitude = bits & 0x7fff;
+        let signed = if bits > 0x7fff { -(magnitude as i16) } else { magnitude as i16 };
+        if magnitude > infinity { i16::MIN } else { signed }
+    };
+    let highest = |block: &[u16]| {
+        let mut lanes = [i16::MIN; 32];
+        let chunks = block.chunks_exact(lanes.len());
+        let rest = chunks.remainder();
+        for chunk in chunks {
+            lanes.iter_mut().zip(chunk).for_each(|(lane, &bits)| *lane = (*lane).max(rank(bits)));
+        }
+        lanes.into_iter().chain(rest.iter().map(|&bits| rank(bits))).fold(i16::MIN, i16::max)
+    };
+    let (mut most, mut place) = (i16::MIN, 0);
+    for (index, block) in scores.chunks(BLOCK).enumerate() {
+        let here = highest(block);
+        if here > most {
+            (most, place) = (here, index * BLOCK);
+        }
+    }
+    let within = scores[place..].iter().position(|&bits| rank(bits) == most);
     (place + within.unwrap_or(0)) as u32
 }
 
@@ -165,6 +193,24 @@ mod tests {
         let mut scores = vec![0.0; 1000];
         (scores[999], scores[500], scores[501]) = (1.0, 1.0, 1.0);
         assert_eq!(best(&scores), 500);
+    }
+
+    proptest! {
+        #[test]
+        fn the_best_of_halves_is_that_of_the_same_numbers_as_floats(
+            bits in prop_oneof![
+                prop::collection::vec(any::<u16>(), 1..600),
+                // Zeros of both signs, infinities, NaN and the largest numbers, with many ties.
+                prop::collection::vec(prop::sample::select(vec![
+                    0u16, 0x8000, 1, 0x8001, 0x7c00, 0xfc00, 0x7e00, 0xfe00, 0x7bff, 0xfbff, 0x7f80, 0xff80, 0xffc0,
+                ]), 1..300),
+            ],
+        ) {
+            let floats: Vec<f32> = bits.iter().map(|&bits| half::f16::from_bits(bits).to_f32()).collect();
+            prop_assert_eq!(best_of_halves(&bits, half::f16::INFINITY.to_bits()), best(&floats));
+            let floats: Vec<f32> = bits.iter().map(|&bits| half::bf16::from_bits(bits).to_f32()).collect();
+            prop_assert_eq!(best_of_halves(&bits, half::bf16::INFINITY.to_bits()), best(&floats));
+        }
     }
 
     #[test]
