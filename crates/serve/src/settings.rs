@@ -34,6 +34,8 @@ pub struct Settings {
     pub prefix_cache: bool,
     /// Draft tokens that are verified in one step; 0 turns this off.
     pub speculation: usize,
+    /// Whether a language model runs every batch size before it is ready; by default on a GPU.
+    pub warm_up: Option<bool>,
     /// New tokens of a request that does not say how many; by default as many as fit.
     pub default_max_tokens: Option<usize>,
     /// The most choices of one request (`n`, and prompts of `/v1/completions`).
@@ -127,6 +129,7 @@ impl Default for Settings {
             prompt_chunk: engine.prompt_chunk,
             prefix_cache: engine.prefix_cache,
             speculation: engine.speculation,
+            warm_up: engine.warm_up,
             default_max_tokens: None,
             max_choices: 16,
             max_body_bytes: 4 << 20,
@@ -280,6 +283,7 @@ impl Settings {
             prompt_chunk: self.prompt_chunk,
             prefix_cache: self.prefix_cache,
             speculation: self.speculation,
+            warm_up: self.warm_up,
         }
     }
 
@@ -346,7 +350,9 @@ mod tests {
 
     #[test]
     fn unknown_settings_and_wrong_types_are_named() {
-        for (text, wanted) in [("slot = 1", "slot"), ("port = 'x'", "port"), ("port = 70000", "port")] {
+        for (text, wanted) in
+            [("slot = 1", "slot"), ("port = 'x'", "port"), ("port = 70000", "port"), ("warm_up = 1", "warm_up")]
+        {
             let error = from_text(text).unwrap_err().to_string();
             assert!(error.contains(wanted) && error.contains("help:"), "{error}");
         }

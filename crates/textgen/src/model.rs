@@ -156,8 +156,10 @@ impl Model {
         if provider::needs_static_shapes(attached) {
             return None;
         }
-        let routes = |(key, _): &&(String, String)| key.starts_with(OWN_ENTRIES);
-        let entries: Vec<_> = provider_entries(config, &MaskWidth::Exact).iter().filter(routes).cloned().collect();
+        let applies =
+            |key: &str| [OWN_ENTRIES, HIP_ENTRIES].iter().any(|own| key.starts_with(own)) && key != LAST_LOGITS;
+        let mut entries = provider_entries(config, &MaskWidth::Exact);
+        entries.retain(|(key, _)| applies(key));
         match provider::open_beside(runtime, config.provider.as_ref()?, &entries, model) {
             Ok((session, beside)) => (beside == *attached).then_some(session),
             Err(error) => {
@@ -200,8 +202,9 @@ pub(crate) fn refused(path: &Path, error: Error) -> Error {
 /// The value of [`LAST_LOGITS`] that allows one row of logits per sequence.
 const ALONE: &str = "alone";
 
-/// The beginning of the keys of entries that decide which backend runs a session.
+/// How the keys of entries begin that decide which backend runs a session, and of those for the hip backend.
 const OWN_ENTRIES: &str = "ep.amdgpuexecutionprovider.";
+const HIP_ENTRIES: &str = "ep.hip.";
 
 /// Session entries for the provider: those of the folder, the hints that ONNX Runtime GenAI also sets, and which logits
 /// are read. GenAI's `static_pad_*` are left out: this crate pads prompts itself, because the generator knows the

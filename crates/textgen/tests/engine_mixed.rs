@@ -41,6 +41,9 @@ fn main() {
             trials.push(Trial::test("scores_of_greedy_requests_stay_on_the_device", || {
                 greedy().map_err(|error| Failed::from(format!("{error:#}")))
             }));
+            trials.push(Trial::test("requests_make_no_plans_after_the_warm_up", || {
+                warm_up().map_err(|error| Failed::from(format!("{error:#}")))
+            }));
             trials.push(Trial::test("drafts_on_the_device", || {
                 drafts().map_err(|error| Failed::from(format!("{error:#}")))
             }));
@@ -83,6 +86,48 @@ fn greedy() -> anyhow::Result<()> {
     let sampling = Sampling { do_sample: true, seed: Some(3), ..Sampling::default() };
     submit(&engine, Request { sampling, ..request(5) }).reply();
     assert_eq!(engine.stats().chosen_on_device, stats.chosen_on_device);
+    Ok(())
+}
+
+/// After the warm-up, neither a step of any size nor a prompt of one chunk makes a plan, and slots are still empty.
+fn warm_up() -> anyhow::Result<()> {
+    const CHUNK: u32 = 7;
+    let folder = tempfile::tempdir()?;
+    TinyDecoder::new(5).write(folder.path(), true)?;
+    let sampling = Sampling { min_length: 1000, ..Sampling::default() };
+    let request = |seed: u32| Request {
+        max_new_tokens: Some(6),
+        sampling: sampling.clone(),
+        ..Request::new((0..CHUNK).map(|at| (at * 31 + seed * 7) % 256).collect())
+    };
+    let tokens = [false, true].map(|is_warm| {
+        let report = folder.path().join(format!("{is_warm}.jsonl"));
+        let mut config = config(folder.path(), On::Device).unwrap();
+        config.session_entries.push(("ep.hip.explain_file".to_owned(), report.display().to_string()));
+        let model = load(&config).unwrap();
+        let options = EngineOptions {
+            slots: 6,
+            prompt_chunk: CHUNK as usize,
+            prefix_cache: false,
+            warm_up: Some(is_warm),
+            ..EngineOptions::default()
+        };
+        // The report has a line with steps for each plan, of the decoder and of the model that finds the best tokens.
+        let plans = || std::fs::read_to_string(&report).unwrap().matches("\"steps\":").count();
+        let loaded = plans();
+        let engine = Engine::start(&model, &Tokenizer::from_folder(&config).unwrap(), options).unwrap();
+        let (started, stats) = (plans(), engine.stats());
+        assert!(stats.slots.iter().all(|slot| slot.tokens == 0) && stats.steps == 0, "{stats:?}");
+        let mut replies = Vec::new();
+        for count in [1, 2, 4, 6] {
+            let served: Vec<Served> = (0..count).map(|seed| submit(&engine, request(seed))).collect();
+            replies.extend(served.into_iter().map(|served| served.reply().only().tokens.clone()));
+        }
+        println!("{loaded} plans after loading, {started} when the engine started, {} after the requests", plans());
+        assert_eq!((started > loaded, plans() > started), (is_warm, !is_warm));
+        replies
+    });
+    assert_eq!(tokens[0], tokens[1]);
     Ok(())
 }
 

@@ -95,6 +95,9 @@ struct LimitArguments {
     /// Memory for all models, such as 24G; those on demand are unloaded to stay within it
     #[arg(long, value_name = "BYTES")]
     memory_budget: Option<Bytes>,
+    /// Run every batch size before a model is ready, so that the first requests do not wait for it [default: on a GPU]
+    #[arg(long, value_name = "BOOL")]
+    warm_up: Option<bool>,
     /// Seconds that running requests get when the server stops [default: 30]
     #[arg(long, value_name = "SECONDS")]
     drain: Option<u64>,
@@ -269,7 +272,7 @@ impl Arguments {
             settings.models.iter_mut().for_each(|model| model.load = Load::OnDemand);
         }
         let NetworkArguments { host, port, api_keys, tls_certificate, tls_key, cors_origins, log } = &self.network;
-        let LimitArguments { slots, queue, memory_budget, drain } = self.limits;
+        let LimitArguments { slots, queue, memory_budget, warm_up, drain } = self.limits;
         settings.host = host.unwrap_or(settings.host);
         settings.port = port.unwrap_or(settings.port);
         settings.api_keys = api_keys.clone().or(settings.api_keys);
@@ -286,6 +289,7 @@ impl Arguments {
         };
         settings.slots = slots.unwrap_or(settings.slots);
         settings.queue = queue.unwrap_or(settings.queue);
+        settings.warm_up = warm_up.or(settings.warm_up);
         settings.memory_budget = memory_budget.or(settings.memory_budget);
         settings.drain_seconds = drain.unwrap_or(settings.drain_seconds);
         settings.max_length = self.device.max_length.or(settings.max_length);

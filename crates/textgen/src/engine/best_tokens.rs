@@ -5,7 +5,7 @@ use ort_client::{Call, Element, HostTensor, MemoryLocation, Output, RunOptions, 
 
 use crate::error::Doing;
 use crate::feed::MAKING;
-use crate::{Model, Result};
+use crate::{Model, Result, generator};
 
 const RUNNING: &str = "finding the best tokens";
 
@@ -44,9 +44,8 @@ impl BestTokens {
         if MemoryLocation::of_input(&session, 0).doing(RUNNING)?.is_none() {
             return Ok(None);
         }
-        let entries: [(&str, &str); 0] = [];
         Ok(Some(BestTokens {
-            options: RunOptions::new(model.runtime(), &entries).doing(RUNNING)?,
+            options: generator::prompt_options(model)?,
             call: Call::new([SCORES], [TOKENS]).doing(RUNNING)?,
             session,
         }))

@@ -46,8 +46,8 @@ mod step;
 mod worker;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -96,11 +96,22 @@ pub struct EngineOptions {
     /// How many tokens are drafted by prompt lookup while only one sequence generates; 0 disables this. Texts stay the
     /// same.
     pub speculation: usize,
+    /// Whether [`Engine::start`] runs steps of every number of rows, so that the first requests do not wait for what a
+    /// provider prepares in the first run of a shape. `None` does so on a GPU.
+    pub warm_up: Option<bool>,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        EngineOptions { slots: 8, max_length: None, queue: 64, prompt_chunk: 256, prefix_cache: true, speculation: 0 }
+        EngineOptions {
+            slots: 8,
+            max_length: None,
+            queue: 64,
+            prompt_chunk: 256,
+            prefix_cache: true,
+            speculation: 0,
+            warm_up: None,
+        }
     }
 }
 
@@ -127,7 +138,7 @@ impl fmt::Debug for Inner {
 }
 
 impl Engine {
-    /// Allocates the cache and starts the thread.
+    /// Allocates the cache, starts the thread, and waits until it has warmed up.
     ///
     /// # Errors
     /// When an option does not fit the model, the folder has no shared buffers, or the cache cannot be allocated.
@@ -150,10 +161,20 @@ impl Engine {
             ..Stats::default()
         };
         let shared = Arc::new(Shared::new(options.slots, options.queue, stats));
-        let worker = Worker::new(Arc::clone(&shared), runs, &options, model.config());
+        let warms_up = options.warm_up.unwrap_or_else(|| runs.warms_up());
+        let mut worker = Worker::new(Arc::clone(&shared), runs, &options, model.config());
         let ends = Arc::clone(&shared);
+        let (warm, is_warm) = mpsc::channel::<()>();
         let thread = thread::Builder::new().name("textgen-engine".to_owned()).spawn(move || {
-            if caught(|| worker.run()).is_none() {
+            let work = || {
+                // On this thread, because providers may keep a stream for each thread.
+                if warms_up {
+                    worker.warm_up();
+                }
+                drop(warm);
+                worker.run();
+            };
+            if caught(work).is_none() {
                 tracing::error!("the engine's thread panicked; its requests are dropped");
             }
             ends.end();
@@ -161,6 +182,8 @@ impl Engine {
         let thread = thread.map_err(|error| {
             Error::request(format!("could not start the engine's thread: {error}"), "end other processes")
         })?;
+        // Nothing is sent: the channel closes when the thread has warmed up.
+        let _ = is_warm.recv();
         let (model, tokenizer) = (model.clone(), tokenizer.clone());
         let next_id = AtomicU64::new(1);
         Ok(Engine { inner: Arc::new(Inner { shared, model, tokenizer, max_length, next_id, thread: Some(thread) }) })

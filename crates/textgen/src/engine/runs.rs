@@ -11,7 +11,7 @@ use crate::cache::Cache;
 use crate::error::{BUG, Doing};
 use crate::feed::{Columns, Feed, RowScores, Span};
 use crate::generator;
-use crate::{Error, Model, PromptShape, Result};
+use crate::{Attached, Error, Model, PromptShape, Result};
 
 use super::best_tokens::BestTokens;
 use super::scores::StepScores;
@@ -19,6 +19,9 @@ use super::slots::Copy;
 use super::step::{StepFeed, StepRow};
 
 const RUNNING: &str = "running the model";
+
+/// Runs of each number of rows before the first request: our provider records a plan in its third run.
+const WARM_RUNS: usize = 3;
 
 /// The decoder and the cache.
 #[derive(Debug)]
@@ -118,6 +121,34 @@ impl Runs {
 
     pub fn cache_bytes(&self) -> usize {
         self.cache.bytes()
+    }
+
+    /// Whether warming up is worth its time by default: on a GPU, where the first run of a shape takes long. A provider
+    /// that compiles every shape would need minutes.
+    pub fn warms_up(&self) -> bool {
+        let is_gpu = match self.model.attached() {
+            Attached::Plugin { driver, .. } => driver.as_deref() != Some("host"),
+            Attached::Legacy | Attached::Cpu => false,
+        };
+        is_gpu && !self.model.has_static_shapes(PromptShape::Auto)
+    }
+
+    /// Runs steps of every number of rows and a chunk of a prompt, so that requests find everything prepared. No row may
+    /// hold tokens, because the first ones are overwritten.
+    ///
+    /// # Errors
+    /// When a run fails.
+    pub fn warm_up(&mut self) -> Result<()> {
+        let token = self.model.config().pad_token;
+        let mut rows = 0;
+        while rows < self.rows.len() {
+            rows = self.step_rows(rows + 1);
+            for _ in 0..WARM_RUNS {
+                self.step(&vec![StepRow { token, position: 0 }; rows], true)?;
+            }
+        }
+        let chunk = self.prompt_chunk.min(self.max_length - 1);
+        self.prompt(0, &vec![token; chunk], 0).map(drop)
     }
 
     /// Runs the next tokens of a sequence whose first `past` tokens are in the slot's row, and returns how many are

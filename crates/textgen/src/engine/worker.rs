@@ -51,6 +51,15 @@ impl Worker {
         }
     }
 
+    /// Prepares all runs before the first request. If that fails, requests prepare them.
+    pub fn warm_up(&mut self) {
+        let start = Instant::now();
+        match self.runs.warm_up() {
+            Ok(()) => tracing::debug!("warmed up in {:.1?}", start.elapsed()),
+            Err(error) => tracing::warn!(%error, "could not warm up; the first requests will take longer"),
+        }
+    }
+
     /// Runs until the engine is shut down and nothing is left.
     pub fn run(mut self) {
         while let Some(work) = self.shared.next_work(self.slots.idle(), !self.live.is_empty()) {
