@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::sync::mpsc;
+
 use testkit::llm::VOCABULARY;
 use textgen::engine::{Engine, EngineOptions, Phase, Request};
 use textgen::{GeneratorOptions, Sampling, TextFinish};
@@ -114,6 +116,32 @@ fn a_prompt_that_several_send_at_once_runs_once() {
         let reply = served.reply();
         assert_eq!(reply.only().tokens, tiny.reference(prompt, 5));
         assert_eq!(reply.end.unwrap().cached_tokens, if index == 0 { 0 } else { 50 }, "request {index}");
+    }
+}
+
+#[test]
+fn short_prompts_that_wait_run_before_the_next_step() {
+    let Some(tiny) = Tiny::new(true) else { return };
+    let sampling = Sampling { min_length: 1000, ..Sampling::default() };
+    // Two or four prompts of 5 tokens, which fit into a chunk or not, and 5 new tokens each.
+    for (chunk, prompts, steps) in [(20, 4, 4), (19, 4, 5), (256, 4, 4), (256, 5, 5), (5, 4, 7), (9, 2, 5)] {
+        let options = EngineOptions { prompt_chunk: chunk, prefix_cache: false, ..EngineOptions::default() };
+        let engine = engine(&tiny, options);
+        // The engine waits in the sink of a first request until all others are there.
+        let ((here, is_waiting), (open, gate)) = (mpsc::channel(), mpsc::channel::<()>());
+        let sink = move |_| {
+            let _ = here.send(());
+            assert!(gate.recv().is_err());
+        };
+        let first = engine.submit(request(&[1, 2], 1), sink).unwrap();
+        is_waiting.recv().unwrap();
+        let request = |seed| Request { sampling: sampling.clone(), ..request(&prompt(seed, 5), 5) };
+        let served: Vec<_> = (0..prompts).map(|seed| submit(&engine, request(seed))).collect();
+        drop(open);
+        served.into_iter().for_each(|served| assert_eq!(served.reply().only().tokens.len(), 5));
+        first.detach();
+        let stats = engine.stats();
+        assert_eq!((stats.steps, stats.step_rows), (steps, 4 * u64::from(prompts)), "{prompts} prompts, chunk {chunk}");
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`Engine::start`] starts a thread that owns the cache of a fixed number of slots. A request that is submitted gets a
 //! slot as soon as one is free; its events go to a closure. All sequences that generate run one token together in each
-//! step. Prompts run in chunks between steps, so that they delay the others by a chunk at most.
+//! step. Prompts run in chunks between steps, so that they delay the others by the tokens of a chunk at most.
 //!
 //! A request's tokens do not depend on the other requests: each has its own random numbers, and a row of a batch is
 //! computed like a batch of one.

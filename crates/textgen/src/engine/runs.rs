@@ -113,6 +113,11 @@ impl Runs {
         !self.pads_prompts
     }
 
+    /// How many tokens of prompts may run between two steps; 0 if prompts always run as a whole.
+    pub fn prompt_room(&self) -> usize {
+        if self.pads_prompts { 0 } else { self.prompt_chunk }
+    }
+
     /// Whether a run returns scores for each of several tokens.
     pub fn scores_every_token(&self) -> bool {
         let layout = self.model.layout();

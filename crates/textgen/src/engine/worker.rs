@@ -1,4 +1,4 @@
-//! The engine's thread. In each turn, the sequences that generate run one token together, then one prompt runs a chunk.
+//! The engine's thread. In each turn, the sequences that generate run one token together, then prompts run a chunk.
 //!
 //! A run changes no sequence until it succeeds. If a step of several rows fails, its rows run one by one, and only
 //! those that fail alone fail.
@@ -21,6 +21,9 @@ use super::slots::{Copy, Reuse, Slot, Slots};
 use super::stats::{Phase, SlotState};
 use super::step::StepRow;
 use super::{EngineOptions, Event};
+
+/// The maximum number of prompts between two steps. Even short ones take about as long as a step.
+const MAX_PROMPTS: usize = 4;
 
 /// What the thread owns.
 pub(super) struct Worker {
@@ -74,7 +77,7 @@ impl Worker {
             }
             self.end_interrupted();
             self.step();
-            self.prompt();
+            self.prompts();
             self.publish();
         }
     }
@@ -249,12 +252,26 @@ impl Worker {
         true
     }
 
-    /// Runs a chunk of the oldest prompt.
-    fn prompt(&mut self) {
-        let prompts = self.slots.running(|slot, sequence| slot.tokens.len() + 1 < sequence.tokens().len());
-        let age =
-            |&slot: &usize| self.slots.get(slot).running.as_ref().map(|running| (running.request, running.choice));
-        let Some(slot) = prompts.into_iter().min_by_key(age) else { return };
+    /// Runs a chunk of the oldest prompt, and the next ones if all of them fit into one chunk.
+    fn prompts(&mut self) {
+        let mut ran = 0;
+        for number in 0..MAX_PROMPTS {
+            let prompts = self.slots.running(|slot, sequence| slot.tokens.len() + 1 < sequence.tokens().len());
+            let age =
+                |&slot: &usize| self.slots.get(slot).running.as_ref().map(|running| (running.request, running.choice));
+            let Some(slot) = prompts.into_iter().min_by_key(age) else { return };
+            let Slot { tokens, running, .. } = self.slots.get(slot);
+            let left = running.as_ref().map_or(0, |sequence| sequence.tokens().len() - tokens.len());
+            if number > 0 && ran + left > self.runs.prompt_room() {
+                return;
+            }
+            ran += left;
+            self.prompt(slot);
+        }
+    }
+
+    /// Runs a chunk of the prompt of a slot.
+    fn prompt(&mut self, slot: usize) {
         let Some(sequence) = &self.slots.get(slot).running else { return };
         let (tokens, id) = (sequence.tokens().to_vec(), sequence.request);
         // A sequence that lost its row runs everything again; its answer is no prompt.
