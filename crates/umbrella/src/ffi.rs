@@ -76,17 +76,16 @@ impl Bytes {
     }
 }
 
-/// Copies on our own stream; complete on return.
-pub(crate) fn copy(stream: &hip::Stream, bytes: Bytes, kind: CopyKind) -> Result<(), HipError> {
-    // SAFETY: both tensors hold `count` bytes and are alive until the wait below ends; the ends were resolved to match
-    // `kind`.
-    unsafe { stream.device().copy_raw_async(bytes.dst, bytes.src, bytes.count, kind, stream.raw())? };
-    stream.synchronize()
+/// Queues a copy on our own stream. The caller waits for it before ONNX Runtime gets the tensors back.
+pub(crate) fn queue_copy(stream: &hip::Stream, bytes: Bytes, kind: CopyKind) -> Result<(), HipError> {
+    // SAFETY: both tensors hold `count` bytes and are alive until the caller's wait ends; the ends were resolved to
+    // match `kind`.
+    unsafe { stream.device().copy_raw_async(bytes.dst, bytes.src, bytes.count, kind, stream.raw()) }
 }
 
 /// Copies in stream order.
 pub(crate) fn copy_on_stream(device: &Device, bytes: Bytes, kind: CopyKind, stream: RawStream) -> Result<(), HipError> {
-    // SAFETY: as for `copy`; the caller waits for the stream unless both ends are freed in stream order. ONNX Runtime
+    // SAFETY: as for `queue_copy`; the caller waits for the stream unless both ends are freed in stream order. ONNX Runtime
     // created the stream through this library for the copy's device.
     unsafe { device.copy_raw_async(bytes.dst, bytes.src, bytes.count, kind, hip::RawStream::from_ptr(stream.as_ptr())) }
 }
@@ -99,7 +98,7 @@ pub(crate) fn wait(device: &Device, stream: RawStream) -> Result<(), HipError> {
 
 /// Copies from one device to that of the stream; complete on return.
 pub(crate) fn copy_between(from: &Device, to: &hip::Stream, bytes: Bytes) -> Result<(), HipError> {
-    // SAFETY: as for `copy`.
+    // SAFETY: as for `queue_copy`; the wait is below.
     unsafe { to.device().copy_peer_async(bytes.dst, from, bytes.src, bytes.count, to.raw())? };
     to.synchronize()
 }

@@ -80,7 +80,8 @@ impl Transfer {
         }
     }
 
-    fn start(&self, copy: &mut TensorCopy<'_>) -> Result<Option<(usize, RawStream)>> {
+    /// Starts a copy, and records in `pending` what it has to be waited for.
+    fn start(&self, copy: &mut TensorCopy<'_>, pending: &mut Pending) -> Result<()> {
         let bytes = copy.src.size_bytes()?;
         let room = copy.dst.size_bytes()?;
         if bytes != room {
@@ -89,7 +90,7 @@ impl Transfer {
             )));
         }
         if bytes == 0 {
-            return Ok(None);
+            return Ok(());
         }
         let Some(ends) = Bytes::new(copy.src.address()?, copy.dst.address()?, bytes) else {
             return Err(Error::invalid_argument(format!("a tensor of {bytes} bytes has no address")));
@@ -97,30 +98,54 @@ impl Transfer {
         let src = self.location(copy.src.memory(), ends.src_address(), bytes)?;
         let dst = self.location(copy.dst.memory(), ends.dst_address(), bytes)?;
         let plan = CopyPlan::new(src, dst);
+        // Copies on our own streams are not ordered before any others.
+        if copy.stream.is_some() || !matches!(plan.mover, Mover::Driver(..)) {
+            self.finish_queued(pending)?;
+        }
         match (plan.mover, copy.stream) {
             (Mover::Driver(ordinal, kind), Some(stream)) => {
                 ffi::copy_on_stream(&self.context(ordinal)?.device, ends, kind, stream).map_err(hip_error)?;
-                Ok((!plan.in_stream_order).then_some((ordinal, stream)))
+                if !plan.in_stream_order && !pending.waits.contains(&(ordinal, stream)) {
+                    pending.waits.push((ordinal, stream));
+                }
+                Ok(())
             }
             (Mover::Driver(ordinal, kind), None) => {
-                self.settle(plan)?;
+                // The copies of a call wait for the device once, before the first one.
+                if !pending.queued.contains(&ordinal) {
+                    self.settle(plan)?;
+                    pending.queued.push(ordinal);
+                }
                 let stream = self.context(ordinal)?.copy_stream().map_err(hip_error)?;
-                ffi::copy(stream, ends, kind).map_err(hip_error)?;
-                Ok(None)
+                ffi::queue_copy(stream, ends, kind).map_err(hip_error)
             }
             (Mover::Peer { from, to }, _) => {
                 self.settle(plan)?;
                 let stream = self.context(to)?.copy_stream().map_err(hip_error)?;
-                ffi::copy_between(&self.context(from)?.device, stream, ends).map_err(hip_error)?;
-                Ok(None)
+                ffi::copy_between(&self.context(from)?.device, stream, ends).map_err(hip_error)
             }
             (Mover::Host, _) => {
                 self.settle(plan)?;
                 ffi::copy_on_host(ends);
-                Ok(None)
+                Ok(())
             }
         }
     }
+
+    /// Waits for the copies on our own streams.
+    fn finish_queued(&self, pending: &mut Pending) -> Result<()> {
+        let wait = |ordinal| self.context(ordinal)?.copy_stream().and_then(hip::Stream::synchronize).map_err(hip_error);
+        pending.queued.drain(..).map(wait).fold(Ok(()), Result::and)
+    }
+}
+
+/// Copies of one call that are not complete.
+#[derive(Default)]
+struct Pending {
+    /// Devices whose copy stream has some.
+    queued: Vec<usize>,
+    /// Streams of ONNX Runtime that have some, with their device.
+    waits: Vec<(usize, RawStream)>,
 }
 
 /// We only wait for copies to or from ordinary host memory, and none of these can be part of a capture.
@@ -145,23 +170,15 @@ impl DataTransfer for Transfer {
     }
 
     fn copy(&self, copies: &mut [TensorCopy<'_>]) -> Result<()> {
-        let mut waits: Vec<(usize, RawStream)> = Vec::new();
-        let mut started = Ok(());
-        for copy in copies {
-            match self.start(copy) {
-                Ok(Some(wait)) if !waits.contains(&wait) => waits.push(wait),
-                Ok(_) => {}
-                Err(error) => {
-                    started = Err(error);
-                    break;
-                }
-            }
-        }
+        let mut pending = Pending::default();
+        let started = copies.iter_mut().try_for_each(|copy| self.start(copy, &mut pending));
         // Waits for all of them, even after a failure: copies already started still use the caller's memory.
-        let waited = waits
+        let finished = self.finish_queued(&mut pending);
+        let waited = pending
+            .waits
             .into_iter()
             .map(|(ordinal, stream)| ffi::wait(&self.context(ordinal)?.device, stream).map_err(wait_error))
             .fold(Ok(()), Result::and);
-        started.and(waited)
+        started.and(finished).and(waited)
     }
 }
