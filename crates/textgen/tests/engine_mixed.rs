@@ -36,8 +36,10 @@ fn main() {
     let mut trials = Vec::new();
     match testkit::place::onnxruntime() {
         Ok(_) => {
-            trials.extend([On::Cpu, On::Device].into_iter().flat_map(|on| [tiny(on, REQUESTS), probabilities(on)]));
-            trials.push(tiny(On::Migraphx, MIGRAPHX_REQUESTS));
+            trials.extend([On::Cpu, On::Device].map(|on| tiny(on, REQUESTS, Start::Cold)));
+            trials.extend([On::Cpu, On::Device].map(probabilities));
+            trials.push(tiny(On::Device, REQUESTS, Start::Warm));
+            trials.push(tiny(On::Migraphx, MIGRAPHX_REQUESTS, Start::Cold));
             trials.push(Trial::test("scores_of_greedy_requests_stay_on_the_device", || {
                 greedy().map_err(|error| Failed::from(format!("{error:#}")))
             }));
@@ -61,8 +63,15 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-fn tiny(on: On, count: usize) -> Trial {
-    trial(format!("mixed_requests_on_{on:?}"), on, count, || {
+/// Whether runs are prepared before the first request. Prompts are padded then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    Cold,
+    Warm,
+}
+
+fn tiny(on: On, count: usize, start: Start) -> Trial {
+    trial(format!("mixed_requests_on_{on:?}_{start:?}"), on, count, start, || {
         let folder = tempfile::tempdir()?;
         TinyDecoder::new(5).write(folder.path(), true)?;
         Ok((folder.path().to_path_buf(), Some(folder)))
@@ -89,16 +98,16 @@ fn greedy() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// After the warm-up, neither a step of any size nor a prompt of one chunk makes a plan, and slots are still empty.
+/// After the warm-up, neither a step of any size nor a prompt of any length makes a plan, and slots are still empty.
 fn warm_up() -> anyhow::Result<()> {
-    const CHUNK: u32 = 7;
+    const CHUNK: usize = 40;
     let folder = tempfile::tempdir()?;
     TinyDecoder::new(5).write(folder.path(), true)?;
     let sampling = Sampling { min_length: 1000, ..Sampling::default() };
     let request = |seed: u32| Request {
         max_new_tokens: Some(6),
         sampling: sampling.clone(),
-        ..Request::new((0..CHUNK).map(|at| (at * 31 + seed * 7) % 256).collect())
+        ..Request::new((0..1 + seed * 17).map(|at| (at * 31 + seed * 7) % 256).collect())
     };
     let tokens = [false, true].map(|is_warm| {
         let report = folder.path().join(format!("{is_warm}.jsonl"));
@@ -107,7 +116,7 @@ fn warm_up() -> anyhow::Result<()> {
         let model = load(&config).unwrap();
         let options = EngineOptions {
             slots: 6,
-            prompt_chunk: CHUNK as usize,
+            prompt_chunk: CHUNK,
             prefix_cache: false,
             warm_up: Some(is_warm),
             ..EngineOptions::default()
@@ -196,7 +205,8 @@ fn compare_probabilities(on: On) -> anyhow::Result<()> {
 
 fn golden(golden: Value, on: On) -> Trial {
     let name = format!("{}_on_{on:?}", golden["name"].as_str().unwrap());
-    trial(name, on, GOLDEN_REQUESTS, move || Ok((folder(&golden)?, None)))
+    let start = if on == On::Device { Start::Warm } else { Start::Cold };
+    trial(name, on, GOLDEN_REQUESTS, start, move || Ok((folder(&golden)?, None)))
 }
 
 /// A model folder, and what deletes it.
@@ -206,13 +216,14 @@ fn trial(
     name: String,
     on: On,
     count: usize,
+    start: Start,
     folder: impl FnOnce() -> anyhow::Result<Folder> + Send + 'static,
 ) -> Trial {
     let run = move || -> anyhow::Result<()> {
         let (path, _folder) = folder()?;
         let model = load(&config(&path, on)?)?;
         let tokenizer = Tokenizer::from_folder(model.config())?;
-        check(&model, &tokenizer, count);
+        check(&model, &tokenizer, count, start);
         Ok(())
     };
     Trial::test(name.to_lowercase(), move || run().map_err(|error| Failed::from(format!("{error:#}"))))
@@ -336,13 +347,19 @@ enum Sent {
     Broken,
 }
 
-fn check(model: &Model, tokenizer: &Tokenizer, count: usize) {
+fn check(model: &Model, tokenizer: &Tokenizer, count: usize, start: Start) {
     let mut random = Random(count as u64);
     let vocabulary = model.config().vocab_size;
     let beginnings: Vec<Vec<u32>> =
         (1..4).map(|length| (0..length * 20).map(|_| random.below(vocabulary) as u32).collect()).collect();
-    let options =
-        EngineOptions { slots: 6, max_length: Some(128), queue: count, prompt_chunk: 16, ..EngineOptions::default() };
+    let options = EngineOptions {
+        slots: 6,
+        max_length: Some(128),
+        queue: count,
+        prompt_chunk: 20,
+        warm_up: Some(start == Start::Warm),
+        ..EngineOptions::default()
+    };
     let engine = Engine::start(model, tokenizer, options).unwrap();
     let plans: Vec<Plan> = (0..count).map(|_| Plan::random(&mut random, &beginnings, vocabulary)).collect();
     let mut sent: Vec<Option<Sent>> = Vec::new();

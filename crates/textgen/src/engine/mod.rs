@@ -96,8 +96,9 @@ pub struct EngineOptions {
     /// How many tokens are drafted by prompt lookup while only one sequence generates; 0 disables this. Texts stay the
     /// same.
     pub speculation: usize,
-    /// Whether [`Engine::start`] runs steps of every number of rows, so that the first requests do not wait for what a
-    /// provider prepares in the first run of a shape. `None` does so on a GPU.
+    /// Whether [`Engine::start`] runs steps of every number of rows and prompts of some lengths, so that requests do not
+    /// wait for what a provider prepares in the first run of a shape. Prompts are then padded to these lengths. `None`
+    /// does so on a GPU.
     pub warm_up: Option<bool>,
 }
 

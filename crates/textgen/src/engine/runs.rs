@@ -23,6 +23,10 @@ const RUNNING: &str = "running the model";
 /// Runs of each number of rows before the first request: our provider records a plan in its third run.
 const WARM_RUNS: usize = 3;
 
+/// Lengths of prompts that are prepared are multiples of this. A provider needs longer for the first prompt of another
+/// length than for a few tokens more.
+const PROMPT_STEP: usize = 16;
+
 /// The decoder and the cache.
 #[derive(Debug)]
 pub(super) struct Runs {
@@ -138,8 +142,8 @@ impl Runs {
         is_gpu && !self.model.has_static_shapes(PromptShape::Auto)
     }
 
-    /// Runs steps of every number of rows and a chunk of a prompt, so that requests find everything prepared. No row may
-    /// hold tokens, because the first ones are overwritten.
+    /// Runs steps of every number of rows and prompts of every prepared length, so that requests find everything
+    /// prepared. No row may hold tokens, because the first ones are overwritten.
     ///
     /// # Errors
     /// When a run fails.
@@ -152,8 +156,31 @@ impl Runs {
                 self.step(&vec![StepRow { token, position: 0 }; rows], true)?;
             }
         }
-        let chunk = self.prompt_chunk.min(self.max_length - 1);
-        self.prompt(0, &vec![token; chunk], 0).map(drop)
+        if !self.prepares_prompts() {
+            return self.prompt(0, &vec![token; self.prompt_chunk.min(self.max_length - 1)], 0).map(drop);
+        }
+        let tokens = vec![token; self.prompt_chunk.min(self.max_length)];
+        for length in (PROMPT_STEP..tokens.len() + PROMPT_STEP).step_by(PROMPT_STEP) {
+            self.prepared_prompt(0, &tokens[..length.min(tokens.len())], 0)?;
+        }
+        Ok(())
+    }
+
+    /// Whether prompts can be padded at their end: the next tokens overwrite the padding in the cache.
+    pub fn prepares_prompts(&self) -> bool {
+        self.one_width && !self.pads_prompts
+    }
+
+    /// As [`Runs::prompt`], but with padding to a prepared length, and without scores.
+    ///
+    /// # Errors
+    /// When the run fails. The tokens before `past` are still there.
+    pub fn prepared_prompt(&mut self, slot: usize, tokens: &[u32], past: usize) -> Result<usize> {
+        let end = tokens.len().min(past + self.prompt_chunk);
+        let padded = (end - past).next_multiple_of(PROMPT_STEP).min(self.max_length - past);
+        self.span = Span { past, total: past + padded, padded, mask: self.max_length };
+        self.run_prompt(slot, tokens)?;
+        Ok(end)
     }
 
     /// Runs the next tokens of a sequence whose first `past` tokens are in the slot's row, and returns how many are
@@ -168,14 +195,20 @@ impl Runs {
             let total = tokens.len().min(past + self.prompt_chunk);
             Span { past, total, padded: total - past, mask: total }
         };
+        self.run_prompt(slot, tokens)?;
+        Ok(self.span.total)
+    }
+
+    /// Runs the columns of `span`. Those behind the tokens are padding.
+    fn run_prompt(&mut self, slot: usize, tokens: &[u32]) -> Result<()> {
         let columns = Columns { prompt: 0, lengths: vec![0] };
-        self.prompt_feed.write(self.model.layout(), self.span, &columns, |_, column| tokens[column])?;
+        let token = |_, column: usize| tokens.get(column).copied().unwrap_or(self.model.config().pad_token);
+        self.prompt_feed.write(self.model.layout(), self.span, &columns, token)?;
         let (inputs, logits) = self.prompt_feed.tensors();
         let row = &self.rows[slot];
         let ran = self.call.run(self.model.session(), &self.prompt_options, inputs.chain(row), logits, row);
         ran.doing(RUNNING)?;
-        self.prompt_feed.check()?;
-        Ok(self.span.total)
+        self.prompt_feed.check()
     }
 
     /// The scores for the token at `position`, after a run of a prompt that has the tokens before it.

@@ -36,6 +36,8 @@ pub(super) struct Worker {
     pad_token: u32,
     rows: Vec<StepRow>,
     chooser: Chooser,
+    /// Whether prompts of some lengths are prepared.
+    is_prepared: bool,
 }
 
 impl Worker {
@@ -49,6 +51,7 @@ impl Worker {
             pad_token: config.pad_token,
             rows: Vec::new(),
             chooser: Chooser::new(config.vocab_size),
+            is_prepared: false,
             shared,
             runs,
         }
@@ -58,7 +61,10 @@ impl Worker {
     pub fn warm_up(&mut self) {
         let start = Instant::now();
         match self.runs.warm_up() {
-            Ok(()) => tracing::debug!("warmed up in {:.1?}", start.elapsed()),
+            Ok(()) => {
+                self.is_prepared = self.runs.prepares_prompts();
+                tracing::debug!("warmed up in {:.1?}", start.elapsed());
+            }
             Err(error) => tracing::warn!(%error, "could not warm up; the first requests will take longer"),
         }
     }
@@ -286,7 +292,12 @@ impl Worker {
         if past + 1 == tokens.len() {
             return;
         }
-        match self.runs.prompt(slot, &tokens, past) {
+        let ran = match self.is_prepared {
+            // The last token runs in the next step, which gives its scores.
+            true => self.runs.prepared_prompt(slot, &tokens[..tokens.len() - 1], past),
+            false => self.runs.prompt(slot, &tokens, past),
+        };
+        match ran {
             Ok(total) => {
                 self.slots.get_mut(slot).tokens.extend(&tokens[past..total]);
                 if total == tokens.len() {
