@@ -1,8 +1,12 @@
 """Text generation with the `amdgpu-ep` command, compared with ONNX Runtime GenAI token by token."""
 import json
+import shutil
 
+import numpy as np
+import onnx
 import pytest
 from genai_support import folder_of, generate
+from onnx import TensorProto, helper, numpy_helper
 from textgen_support import command_tokens
 
 PROMPTS = [
@@ -68,3 +72,53 @@ def test_drawn_tokens_are_those_of_genai(sampling):
         found = command_tokens(folder, PROMPTS[0], NEW, "--provider", "cpu", "--seed", str(seed), *flags)
         assert found["tokens"] == wanted, (seed, sampling)
     del tokenizer, model
+
+
+def with_rounded_keys(source, folder, is_cache_rounded):
+    """A copy of a model whose new keys and values are rounded to 8-bit floats, and its cache is of 8-bit floats or not."""
+    shutil.copytree(source, folder)
+    model = onnx.load(folder / "model.onnx")
+    scale = numpy_helper.from_array(np.array([1 / 16], np.float32), "cache_scale")
+    model.graph.initializer.append(scale)
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type == "GroupQueryAttention":
+            assert node.input[1] and not any(one.name == "do_rotary" and one.i for one in node.attribute)
+            for at in (1, 2):
+                name = node.input[at]
+                nodes += [
+                    helper.make_node("Div", [name, scale.name], [f"{name}/scaled"]),
+                    helper.make_node("Cast", [f"{name}/scaled"], [f"{name}/short"], to=TensorProto.FLOAT8E4M3FN),
+                    helper.make_node("Cast", [f"{name}/short"], [f"{name}/wide"], to=TensorProto.FLOAT),
+                    helper.make_node("Mul", [f"{name}/wide", scale.name], [f"{name}/rounded"]),
+                ]
+                node.input[at] = f"{name}/rounded"
+            if is_cache_rounded:
+                node.input.extend([""] * (12 - len(node.input)) + [scale.name, scale.name])
+                kinds = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR", "kv_cache_bit_width": 8}
+                node.attribute.extend(helper.make_attribute(key, value) for key, value in kinds.items())
+        nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    for value in [*model.graph.input, *model.graph.output]:
+        if is_cache_rounded and value.name.startswith(("past", "present")):
+            value.type.tensor_type.elem_type = TensorProto.FLOAT8E4M3FN
+    onnx.save(model, folder / "model.onnx")
+    return folder
+
+
+def test_caches_of_eight_bit_floats_hold_rounded_keys_and_values(tmp_path):
+    """GenAI's CPU provider has no such cache. It gets keys and values that are already rounded."""
+    import onnxruntime_genai as og
+
+    source = folder_of("nano-fp32-int32ids-rope")
+    model = og.Model(str(with_rounded_keys(source, tmp_path / "plain", False)))
+    exact = og.Model(str(source))
+    folder, tokenizer, differing = with_rounded_keys(source, tmp_path / "short", True), og.Tokenizer(model), 0
+    for prompt in PROMPTS:
+        ids = [int(token) for token in tokenizer.encode(prompt)]
+        wanted = generate(og, model, ids, max_length=len(ids) + NEW, do_sample=False)
+        differing += wanted != generate(og, exact, ids, max_length=len(ids) + NEW, do_sample=False)
+        assert command_tokens(folder, prompt, NEW, "--provider", "amdgpu")["tokens"] == wanted, prompt
+    assert differing, "rounding changes no token, so this test shows nothing"
+    del tokenizer, model, exact

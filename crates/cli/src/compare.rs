@@ -63,6 +63,8 @@ pub fn tolerance(element: Element, arithmetic: Arithmetic) -> f64 {
         Element::F32 => 1e-4,
         Element::F16 => 1e-2,
         Element::Bf16 => 5e-2,
+        // Neighbours differ by an eighth.
+        Element::F8E4M3Fn => 1.25e-1,
         Element::I8 | Element::U8 => 1.0,
         _ => 0.0,
     }

@@ -124,7 +124,7 @@ fn describe(port: &Port) -> String {
     }
 }
 
-/// Checks a file's array against the model. bfloat16 inputs, which numpy lacks, are converted from other floats.
+/// Checks a file's array against the model. Inputs of floats that numpy lacks are converted from other floats.
 fn fitting(port: &Port, array: Array) -> Result<Array> {
     let name = &port.name;
     let Kind::Tensor(element, dims) = &port.kind else {
@@ -136,7 +136,7 @@ fn fitting(port: &Port, array: Array) -> Result<Array> {
     }
     match (element, array.element()) {
         (want, found) if *want == found => Ok(array),
-        (Element::Bf16, found) if found.is_float() => Ok(array.cast(Element::Bf16)),
+        (want, found) if want.numpy().is_empty() && found.is_float() => Ok(array.cast(*want)),
         (want, found) => bail!(
             "input {name}: the file holds {}, the model expects {}\n  help: save x.astype(\"{}\")",
             found.name(),
@@ -250,7 +250,7 @@ fn made_up(port: &Port, extents: &BTreeMap<String, usize>, random: &mut Random) 
 fn number(random: &mut Random, element: Element) -> f64 {
     let bits = random.bits();
     match element {
-        Element::F32 | Element::F64 | Element::F16 | Element::Bf16 => (bits >> 40) as f64 / f64::from(1 << 23) - 1.0,
+        element if element.is_float() => (bits >> 40) as f64 / f64::from(1 << 23) - 1.0,
         Element::U8 => f64::from((bits >> 56) as u8),
         Element::I8 => f64::from((bits >> 56) as u8 as i8),
         _ => (bits >> 63) as f64,

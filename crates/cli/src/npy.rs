@@ -22,7 +22,7 @@ pub fn read(path: &Path) -> Result<Array> {
     parse(&bytes).with_context(|| format!("{} could not be used", path.display()))
 }
 
-/// Writes a file. Numpy has no bfloat16, so those are written as float32, which represents them exactly.
+/// Writes a file. Floats that numpy lacks are written as float32, which represents them exactly.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -30,9 +30,9 @@ pub fn write(path: &Path, array: &Array) -> Result<()> {
     replace::write(path, &to_bytes(array))
 }
 
-/// The content of a file. Numpy has no bfloat16, so those are written as float32, which represents them exactly.
+/// The content of a file. Floats that numpy lacks are written as float32, which represents them exactly.
 pub fn to_bytes(array: &Array) -> Vec<u8> {
-    if array.element() == Element::Bf16 {
+    if array.element().numpy().is_empty() {
         return to_bytes(&array.cast(Element::F32));
     }
     let order = if array.element().bytes() == 1 { '|' } else { '<' };

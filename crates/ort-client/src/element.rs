@@ -19,10 +19,12 @@ pub enum Element {
     U32,
     U64,
     Bool,
+    /// 8-bit floats: 4 bits of exponent, 3 of mantissa, no infinities.
+    F8E4M3Fn,
 }
 
 /// All types: ONNX's number, the name, and the size.
-const TABLE: [(Element, i32, &str, usize); 13] = [
+const TABLE: [(Element, i32, &str, usize); 14] = [
     (Element::F32, sys::ONNX_FLOAT, "float32", 4),
     (Element::F64, sys::ONNX_DOUBLE, "float64", 8),
     (Element::F16, sys::ONNX_FLOAT16, "float16", 2),
@@ -36,6 +38,7 @@ const TABLE: [(Element, i32, &str, usize); 13] = [
     (Element::U32, sys::ONNX_UINT32, "uint32", 4),
     (Element::U64, sys::ONNX_UINT64, "uint64", 8),
     (Element::Bool, sys::ONNX_BOOL, "bool", 1),
+    (Element::F8E4M3Fn, sys::ONNX_FLOAT8E4M3FN, "float8_e4m3fn", 1),
 ];
 
 impl Element {

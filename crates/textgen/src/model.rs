@@ -438,10 +438,9 @@ impl Reader<'_> {
             return Err(self.wrong(problem, "expected a cache of shape [batch, heads, tokens, elements]"));
         };
         let element = port.element;
-        if !matches!(
-            element,
-            Element::F32 | Element::F16 | Element::Bf16 | Element::I8 | Element::U8 | Element::I32 | Element::I64
-        ) {
+        let floats = [Element::F32, Element::F16, Element::Bf16, Element::F8E4M3Fn];
+        let integers = [Element::I8, Element::U8, Element::I32, Element::I64];
+        if !floats.contains(&element) && !integers.contains(&element) {
             return Err(self.wrong(format!("{past:?} has the unsupported type {}", element.name()), "expected floats"));
         }
         // The model's extents take precedence; dynamic ones come from the configuration.

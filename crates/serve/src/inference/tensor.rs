@@ -4,7 +4,7 @@ use ort_client::Element;
 use serde_json::{Value, json};
 
 /// The protocol's names of types.
-const NAMES: [(Element, &str); 13] = [
+const NAMES: [(Element, &str); 14] = [
     (Element::Bool, "BOOL"),
     (Element::U8, "UINT8"),
     (Element::U16, "UINT16"),
@@ -18,6 +18,8 @@ const NAMES: [(Element, &str); 13] = [
     (Element::F32, "FP32"),
     (Element::F64, "FP64"),
     (Element::Bf16, "BF16"),
+    // The protocol has no word for it.
+    (Element::F8E4M3Fn, "FP8_E4M3FN"),
 ];
 
 /// The protocol's name of a type.
@@ -78,7 +80,7 @@ fn push(element: Element, value: &Value, bytes: &mut Vec<u8>) -> Result<(), Stri
             bytes.extend(number.ok_or_else(wrong)?.to_le_bytes());
         }
         Element::F64 => bytes.extend(value.as_f64().ok_or_else(wrong)?.to_le_bytes()),
-        Element::F16 | Element::Bf16 => return Err(only_binary(element)),
+        Element::F16 | Element::Bf16 | Element::F8E4M3Fn => return Err(only_binary(element)),
     }
     Ok(())
 }
@@ -110,7 +112,7 @@ pub fn to_json(element: Element, bytes: &[u8]) -> Result<Vec<Value>, String> {
         Element::I64 => numbers!(i64),
         Element::F32 => numbers!(f32),
         Element::F64 => numbers!(f64),
-        Element::F16 | Element::Bf16 => return Err(only_binary(element)),
+        Element::F16 | Element::Bf16 | Element::F8E4M3Fn => return Err(only_binary(element)),
     })
 }
 
