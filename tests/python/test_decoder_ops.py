@@ -1,10 +1,13 @@
 """Operators of newer decoders, one at a time, compared with ONNX Runtime's own CPU kernels."""
 import numpy as np
+import onnxruntime as ort
 import pytest
-from op_support import Maker, angles, both, compare
-from support import registered
+from onnx import TensorProto, helper
+from op_support import MICROSOFT, Maker, angles, both, compare
+from support import options_for, registered
 
 HEADS, SHARED, SIZE = 4, 2, 16
+FLOAT8E8M0 = 24  # older releases of onnx have no name for it
 
 
 def resident(length, capacity, window):
@@ -105,6 +108,58 @@ def test_mixtures_of_experts():
                 # Results of wide weights are large sums.
                 size = max(1.0, float(np.abs(theirs[0]).max()))
                 compare(ours[0] / size, theirs[0] / size)
+
+
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+
+
+def four_bit_floats(make, experts, columns, depth):
+    """Weights, powers of two for blocks and scales of experts of QMoE, and the weights that they stand for."""
+    codes = make.random.integers(0, 16, (experts, columns, depth)).astype(np.uint8)
+    powers = make.random.integers(122, 126, (experts, columns, depth // 32)).astype(np.uint8)
+    of_expert = make.random.random(experts, np.float32) + 0.5
+    by_row = codes.transpose(0, 2, 1)
+    values = np.where(codes < 8, 1, -1) * E2M1[codes % 8]
+    scales = np.exp2(powers.astype(np.float32) - 127) * of_expert[:, None, None]
+    return by_row[..., 0::2] | by_row[..., 1::2] << 4, powers, of_expert, (values * np.repeat(scales, 32, 2)).astype(np.float32)
+
+
+@pytest.mark.since("1.31")
+def test_mixtures_of_experts_with_four_bit_floats():
+    """ONNX Runtime's CPU provider has no kernel for these weights; it computes the same with floats."""
+    tokens, hidden, inner, experts = 5, 64, 96, 4
+    with registered() as found:
+        make = Maker(12)
+        x, scores, bias1, bias2 = make(tokens, hidden), make(tokens, experts), make(experts, 2 * inner), make(experts, hidden)
+        w1, p1, s1, dense1 = four_bit_floats(make, experts, 2 * inner, hidden)
+        w2, p2, s2, dense2 = four_bit_floats(make, experts, hidden, inner)
+        gates = dict(activation_type="swiglu", swiglu_fusion=1, activation_alpha=1.702, activation_beta=1.0, swiglu_limit=7.0)
+        kinds = dict(k=2, normalize_routing_weights=1, **gates)
+        _, theirs = both(found, "MoE", [x, scores, dense1, bias1, dense2, bias2], 1, **kinds)
+        constants = {"w1": w1, "p1": p1, "b1": bias1, "w2": w2, "p2": p2, "b2": bias2, "s1": s1, "s2": s2}
+        names = ["x", "scores", "w1", "p1", "b1", "w2", "p2", "b2", *[""] * 7, "s1", "s2"]
+        node = helper.make_node("QMoE", names, ["y"], domain=MICROSOFT, quant_type="fp4", block_size=32, **kinds)
+        ours = one_node(found, node, {"x": x, "scores": scores}, constants, {"p1": FLOAT8E8M0, "p2": FLOAT8E8M0})
+        size = float(np.abs(theirs[0]).max())
+        compare(ours / size, theirs[0] / size)
+
+
+def one_node(found, node, given, constants, types):
+    """The result of a node on our provider. `types`: ONNX types of constants that NumPy lacks, whose bytes are given."""
+    def tensor(name, value):
+        kind = types.get(name, helper.np_dtype_to_tensor_dtype(value.dtype))
+        return TensorProto(name=name, data_type=kind, dims=value.shape, raw_data=np.ascontiguousarray(value).tobytes())
+
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape) for name, value in given.items()]
+    made = [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None)]
+    weights = [tensor(name, value) for name, value in constants.items()]
+    graph = helper.make_graph([node], "one", inputs, made, weights)
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    options = options_for(found[:1])
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    session = ort.InferenceSession(model.SerializeToString(), sess_options=options, enable_fallback=0)
+    return session.run(None, given)[0]
 
 
 @pytest.mark.since("1.31")

@@ -24,6 +24,7 @@ pub(crate) fn dtype(element: ElementType) -> Option<DType> {
         ElementType::F8E4M3FnUz => DType::F8E4M3Fnuz,
         ElementType::F8E5M2 => DType::F8E5M2,
         ElementType::F8E5M2FnUz => DType::F8E5M2Fnuz,
+        ElementType::F8E8M0 => DType::F8E8M0,
         ElementType::I4 => DType::I4,
         ElementType::U4 => DType::U4,
         ElementType::I2 => DType::I2,

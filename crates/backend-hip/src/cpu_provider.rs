@@ -224,7 +224,11 @@ impl Refusal {
             let with = match tensor.element {
                 ElementType::Bf16 if !has_kernel => "bfloat16",
                 // Caches, mostly. ONNX's own operators that accept these types have kernels.
-                ElementType::F8E4M3Fn | ElementType::F8E5M2 if is_microsoft && op != READS_FLOAT8 => "float8",
+                ElementType::F8E4M3Fn | ElementType::F8E5M2 | ElementType::F8E8M0
+                    if is_microsoft && op != READS_FLOAT8 =>
+                {
+                    "float8"
+                }
                 _ => continue,
             };
             return Ok(Some(Self::NoKernel { with: Some(with) }));

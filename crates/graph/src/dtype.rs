@@ -23,6 +23,8 @@ pub enum DType {
     F8E4M3Fnuz,
     F8E5M2,
     F8E5M2Fnuz,
+    /// Powers of two from 2^-127 to 2^127, and NaN: scales of blocks. Only `QMoE` reads them.
+    F8E8M0,
     /// Integers of 4 and 2 bits are packed in the memory of callers, and bytes on a device.
     I4,
     U4,
@@ -48,12 +50,12 @@ impl DType {
         Self::Bool,
     ];
 
-    /// The types that are only stored and converted.
+    /// The types that are only stored and converted, without the scales of blocks.
     pub const FLOAT8: [Self; 4] = [Self::F8E4M3Fn, Self::F8E4M3Fnuz, Self::F8E5M2, Self::F8E5M2Fnuz];
 
-    /// True for the four types of [`FLOAT8`](Self::FLOAT8).
+    /// True for the types of [`FLOAT8`](Self::FLOAT8) and for the scales of blocks.
     pub const fn is_float8(self) -> bool {
-        matches!(self, Self::F8E4M3Fn | Self::F8E4M3Fnuz | Self::F8E5M2 | Self::F8E5M2Fnuz)
+        matches!(self, Self::F8E4M3Fn | Self::F8E4M3Fnuz | Self::F8E5M2 | Self::F8E5M2Fnuz | Self::F8E8M0)
     }
 
     /// The type that holds this one on a device: 8-bit floats and smaller integers are bytes there.
@@ -91,7 +93,7 @@ impl DType {
             Self::F32 | Self::I32 | Self::U32 => 4,
             Self::F16 | Self::Bf16 | Self::I16 | Self::U16 => 2,
             Self::I8 | Self::U8 | Self::Bool => 1,
-            Self::F8E4M3Fn | Self::F8E4M3Fnuz | Self::F8E5M2 | Self::F8E5M2Fnuz => 1,
+            Self::F8E4M3Fn | Self::F8E4M3Fnuz | Self::F8E5M2 | Self::F8E5M2Fnuz | Self::F8E8M0 => 1,
             Self::I4 | Self::U4 | Self::I2 | Self::U2 => 1,
         }
     }
@@ -139,6 +141,7 @@ impl DType {
             Self::F8E4M3Fnuz => "f8e4m3fnuz",
             Self::F8E5M2 => "f8e5m2",
             Self::F8E5M2Fnuz => "f8e5m2fnuz",
+            Self::F8E8M0 => "f8e8m0",
             Self::I4 => "i4",
             Self::U4 => "u4",
             Self::I2 => "i2",

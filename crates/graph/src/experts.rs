@@ -34,6 +34,12 @@ pub enum ExpertWeights {
         /// Whether there are zero points.
         zeros: bool,
     },
+    /// Two operands: the weights, u8 `[count, columns, depth / 2]`, 4-bit floats (E2M1) with the first number in the lower
+    /// bits of a byte; and the scales, f32 `[count, columns, blocks]`. A weight is its number times its scale.
+    Float4 {
+        /// How many weights along the depth share a scale: a power of two of at least 16.
+        block: usize,
+    },
 }
 
 impl ExpertWeights {
@@ -41,7 +47,7 @@ impl ExpertWeights {
     pub const fn operands(&self) -> usize {
         match self {
             Self::Floats => 1,
-            Self::Packed { zeros: false, .. } => 2,
+            Self::Packed { zeros: false, .. } | Self::Float4 { .. } => 2,
             Self::Packed { zeros: true, .. } => 3,
         }
     }

@@ -1,4 +1,4 @@
-//! The four 8-bit float formats, as expressions on their bits.
+//! The 8-bit float formats, as expressions on their bits.
 //!
 //! All steps are exact in single precision: scaling by powers of two, and one rounding to the nearest code.
 use crate::expr::{Binary, Expr, Ref, Unary};
@@ -15,6 +15,32 @@ pub(crate) struct Format {
     not_a_number: u32,
     /// There is a negative zero. Without one, its code stands for NaN.
     has_negative_zero: bool,
+}
+
+/// The number of a byte of [`DType::F8E8M0`], in single precision: every step is a multiplication by a power of two.
+pub(crate) fn power_of_two(expr: &mut Expr, code: Ref) -> Ref {
+    let int = |expr: &mut Expr, value: i64| expr.constant(Scalar::Int(value), DType::I32);
+    let float = |expr: &mut Expr, value: f64| expr.constant(Scalar::Float(value), DType::F32);
+    let code = expr.cast(code, DType::I32);
+    let (zero, bias) = (int(expr, 0), int(expr, 127));
+    let exponent = expr.binary(Binary::Sub, code, bias);
+    let is_negative = expr.binary(Binary::Lt, exponent, zero);
+    let magnitude = expr.unary(Unary::Abs, exponent);
+    let one = float(expr, 1.0);
+    let mut value = one;
+    for bit in 0..7 {
+        let mask = int(expr, 1 << bit);
+        let part = expr.binary(Binary::And, magnitude, mask);
+        let is_set = expr.binary(Binary::Ne, part, zero);
+        let [up, down] = [1 << bit, -(1 << bit)].map(|power| float(expr, 2.0f64.powi(power)));
+        let factor = expr.select(is_negative, down, up);
+        let factor = expr.select(is_set, factor, one);
+        value = expr.binary(Binary::Mul, value, factor);
+    }
+    let last = int(expr, 0xFF);
+    let is_nan = expr.binary(Binary::Eq, code, last);
+    let nan = float(expr, f64::NAN);
+    expr.select(is_nan, nan, value)
 }
 
 impl Format {
@@ -207,6 +233,17 @@ mod tests {
                 if wanted.is_finite() {
                     assert_eq!(encode(format, wanted, true), code, "{format:?}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn every_power_of_two_is_exact() {
+        for code in 0..=0xFFu64 {
+            let found = eval(power_of_two, DType::U8, Scalar::Uint(code)).as_f64();
+            match code {
+                0xFF => assert!(found.is_nan()),
+                _ => assert_eq!(found, 2f64.powi(code as i32 - 127)),
             }
         }
     }

@@ -79,9 +79,12 @@ struct Column<'a> {
 impl Column<'_> {
     /// The weights of a column, counted over all experts.
     fn load(&self, column: usize, out: &mut [f32]) {
-        let (ExpertWeights::Packed { bits, block, .. }, Some(scales)) = (self.prim.weights, &self.scales) else {
-            return load_flat(self.weights, column * self.depth, out);
+        let (bits, block, scales) = match (self.prim.weights, &self.scales) {
+            (ExpertWeights::Packed { bits, block, .. }, Some(scales)) => (bits, block, scales),
+            (ExpertWeights::Float4 { block }, Some(scales)) => (4, block, scales),
+            _ => return load_flat(self.weights, column * self.depth, out),
         };
+        let is_float = matches!(self.prim.weights, ExpertWeights::Float4 { .. });
         let row_bytes = self.depth * bits / 8;
         let blocks = self.depth.div_ceil(block.max(1));
         let bytes = bytes_of(self.weights);
@@ -93,10 +96,18 @@ impl Column<'_> {
             });
             for (at, to) in part.iter_mut().enumerate() {
                 let q = field(&bytes[column * row_bytes..], bits, number * block + at);
-                *to = (i32::from(q) - i32::from(zero)) as f32 * scale[0];
+                let number = if is_float { float4(q) } else { (i32::from(q) - i32::from(zero)) as f32 };
+                *to = number * scale[0];
             }
         }
     }
+}
+
+/// The number of a 4-bit float: a sign, two bits of exponent and one of mantissa.
+fn float4(code: u8) -> f32 {
+    const MAGNITUDES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let magnitude = MAGNITUDES[usize::from(code & 7)];
+    if code & 8 == 0 { magnitude } else { -magnitude }
 }
 
 /// The number at an index of packed numbers, lowest bits first.

@@ -28,6 +28,15 @@ pub(crate) fn experts(dtype: DType, samples: &mut Vec<Sample>) {
             let end = if zeros { " zeros" } else { "" };
             samples.push(sample(format!("expert_product {bits} bits{end} {word} {dtype}"), prim, &inputs, &made));
         }
+        let prim = ExpertProduct { share: 4, weights: ExpertWeights::Float4 { block: 32 }, bias: true };
+        let (packed, scales) = ([count, columns, depth / 2], [count, columns, depth / 32]);
+        let inputs = [x, chosen, (DType::U8, &packed[..]), (DType::F32, &scales[..]), bias];
+        samples.push(sample(
+            format!("expert_product float4 {word} {dtype}"),
+            Prim::ExpertProduct(prim),
+            &inputs,
+            &made,
+        ));
     }
 }
 

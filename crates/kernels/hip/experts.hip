@@ -2,7 +2,7 @@
 // of r], plus its bias. A wave computes one column of a row: adjacent lanes read adjacent units of the column.
 //
 // X_T: the stored type of x and bias. Y_T: that of y. I: i32 or i64. BITS: the width of packed weights, or 0 if they are
-// X_T. SCALE_T: the stored type of scales. ZEROS: 1 if there are zero points. UNIT: bytes of weights that a lane reads
+// X_T. FLOAT4: 1 if packed weights are 4-bit floats (E2M1). SCALE_T: the stored type of scales. ZEROS: 1 if there are zero points. UNIT: bytes of weights that a lane reads
 // at once. V: elements of x that it reads at once. blockIdx.y counts rows. An expert that does not exist is a fault, and
 // its rows are not written.
 #if BITS
@@ -33,10 +33,19 @@ typedef Pack<X_T, V> Some;
 
 #if BITS
 DEV f32 number_at(const Unit& unit, int at) {
-  return (f32)(unit.at[at * BITS / 8] >> at * BITS % 8 & ((1 << BITS) - 1));
+  const u32 code = unit.at[at * BITS / 8] >> at * BITS % 8 & ((1 << BITS) - 1);
+#if FLOAT4
+  // A digit is twice the magnitude of its place: 0, 0.5, 1, 1.5, 2, 3, 4 and 6.
+  const f32 magnitude = 0.5f * (f32)(0xC8643210u >> 4 * (code & 7) & 15);
+  return code & 8 ? -magnitude : magnitude;
+#else
+  return (f32)code;
+#endif
 }
 DEV f32 zero_at(const ExpertArgs& a, u64 column, u32 block) {
-#if ZEROS
+#if FLOAT4
+  return 0;
+#elif ZEROS
   return (f32)(a.zeros[column * a.zero_row + block * BITS / 8] >> block * BITS % 8 & ((1 << BITS) - 1));
 #else
   return (f32)(1 << (BITS - 1));

@@ -37,6 +37,7 @@ pub(crate) fn work(prim: &ExpertProduct, step: &Step, arch: &Arch) -> Result<Lau
     let (bits, width, block, zeros) = match prim.weights {
         ExpertWeights::Floats => (0, 8 * x.dtype.bytes(), depth, false),
         ExpertWeights::Packed { bits, block, zeros } => (bits, bits, block, zeros),
+        ExpertWeights::Float4 { block } => (4, 4, block, false),
     };
     let column_bytes = depth * width / 8;
     let places = 16 | column_bytes | (weights.offset.unsigned_abs() * weights.dtype.bytes());
@@ -70,6 +71,7 @@ pub(crate) fn work(prim: &ExpertProduct, step: &Step, arch: &Arch) -> Result<Lau
         .set("Y_T", type_name(y.dtype))
         .set("I", type_name(experts.dtype))
         .set("BITS", bits)
+        .set("FLOAT4", u8::from(matches!(prim.weights, ExpertWeights::Float4 { .. })))
         .set("SCALE_T", type_name(scale))
         .set("ZEROS", u8::from(zeros))
         .set("UNIT", unit)

@@ -69,4 +69,5 @@ element_types! {
     F4E2M1 = ONNX_FLOAT4E2M1, Some(4), "fp4 e2m1, two to a byte";
     U2 = ONNX_UINT2, Some(2), "unsigned 2-bit, four to a byte";
     I2 = ONNX_INT2, Some(2), "signed 2-bit, four to a byte";
+    F8E8M0 = ONNX_FLOAT8E8M0, Some(8), "powers of two";
 }

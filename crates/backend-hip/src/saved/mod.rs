@@ -43,7 +43,7 @@ const ARCH: &str = "any";
 const NOTHING: u32 = u32::MAX;
 
 /// Element types by their ONNX numbers.
-const DTYPES: [(u8, DType); 21] = [
+const DTYPES: [(u8, DType); 22] = [
     (1, DType::F32),
     (2, DType::U8),
     (3, DType::I8),
@@ -63,6 +63,7 @@ const DTYPES: [(u8, DType); 21] = [
     (20, DType::F8E5M2Fnuz),
     (21, DType::U4),
     (22, DType::I4),
+    (24, DType::F8E8M0),
     (25, DType::U2),
     (26, DType::I2),
 ];

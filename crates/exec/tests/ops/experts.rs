@@ -2,6 +2,8 @@
 use graph::DType;
 use graph::ops::Attribute;
 
+use testkit::ops::experts::float4;
+
 use crate::array::Array;
 use crate::common::{Case, assert_close, numbers};
 
@@ -24,6 +26,8 @@ struct Mixture {
     gate: Option<[f32; 3]>,
     /// Bits, block and zero points of packed weights; a block of 0 is a whole column.
     packed: Option<(usize, usize, bool)>,
+    /// `quant_type` and the type of scales, for 4-bit floats.
+    float4: Option<(&'static str, DType)>,
     router_weights: bool,
     /// Tokens have a batch axis.
     batched: bool,
@@ -43,6 +47,7 @@ impl Default for Mixture {
             bias: true,
             gate: None,
             packed: None,
+            float4: None,
             router_weights: false,
             batched: false,
         }
@@ -56,6 +61,8 @@ struct Layer {
     scales: Option<Array>,
     zeros: Option<Array>,
     bias: Option<Array>,
+    /// A scale for each expert.
+    of_expert: Option<Array>,
 }
 
 impl Mixture {
@@ -63,7 +70,7 @@ impl Mixture {
         let bias = self.bias.then(|| Array::random(self.dtype, &[EXPERTS, columns], seed + 1));
         let Some((bits, block, given_zeros)) = self.packed else {
             let weights = Array::random(self.dtype, &[EXPERTS, columns, depth], seed);
-            return Layer { values: weights.clone(), weights, scales: None, zeros: None, bias };
+            return Layer { values: weights.clone(), weights, scales: None, zeros: None, bias, of_expert: None };
         };
         let (is_whole, block) = (block == 0, if block == 0 { depth } else { block });
         let (blocks, top) = (depth / block, (1u64 << bits) as f64);
@@ -96,7 +103,7 @@ impl Mixture {
             false => packed(&[EXPERTS, columns, (blocks * bits).div_ceil(8)], blocks, &zero),
         });
         let scales = if is_whole { Array { shape: vec![EXPERTS, columns], ..scales } } else { scales };
-        Layer { values, weights, scales: Some(scales), zeros, bias }
+        Layer { values, weights, scales: Some(scales), zeros, bias, of_expert: None }
     }
 
     fn layers(&self) -> [Layer; 3] {
@@ -119,7 +126,8 @@ impl Mixture {
             let kind = if self.packed.is_some() { DType::U8 } else { self.dtype };
             case.inputs.push(given.then(|| layer.weights.tensor(kind)));
             if self.packed.is_some() {
-                case.inputs.push(layer.scales.as_ref().filter(|_| given).and_then(own));
+                let kind = self.float4.map_or(self.dtype, |(_, kind)| kind);
+                case.inputs.push(layer.scales.as_ref().filter(|_| given).map(|scales| scales.tensor(kind)));
             }
             case.inputs.push(layer.bias.as_ref().filter(|_| given).and_then(own));
         }
@@ -129,6 +137,11 @@ impl Mixture {
             });
             case.inputs.extend(zeros);
             case.inputs.push(self.router_weights.then(|| router.tensor(self.dtype)));
+        }
+        if let Some((name, _)) = self.float4 {
+            let of_experts = layers[..2].iter().map(|layer| layer.of_expert.as_ref().map(|it| it.tensor(DType::F32)));
+            case.inputs.extend(of_experts);
+            case = case.attribute("quant_type", Attribute::Text(name.to_owned()));
         }
         let number = |value: usize| Attribute::Int(value as i64);
         let mut case = case
@@ -303,6 +316,47 @@ fn weights_that_were_packed_for_cuda() {
     }
 }
 
+impl Layer {
+    /// Weights as 4-bit floats, two columns of a row in a byte, with a scale for each block and for each expert.
+    fn of_float4(mut self, kind: DType, block: usize) -> Self {
+        let [count, columns, depth] = *self.values.shape else { panic!("weights of {:?}", self.values.shape) };
+        let code = |at: &[usize]| (at[0] * 5 + at[1] * 7 + at[2] * 11 + at[1] * at[2]) % 16;
+        let scale = |at: &[usize]| match kind {
+            DType::F8E8M0 => 122 + (at[0] + at[1] + at[2]) % 5,
+            _ => 0x20 + (3 * at[0] + at[1] + 5 * at[2]) % 24,
+        };
+        let number = |code: usize| match kind {
+            DType::F8E8M0 => 2f64.powi(code as i32 - 127),
+            _ => (1.0 + (code % 8) as f64 / 8.0) * 2f64.powi((code / 8) as i32 - 7),
+        };
+        let of_expert = |expert: usize| 0.5 + 0.25 * expert as f64;
+        self.values = Array::of(&[count, columns, depth], |at| {
+            let scale = number(scale(&[at[0], at[1], at[2] / block]));
+            float4(code(at) as u32) * scale * of_expert(at[0])
+        });
+        self.weights = Array::of(&[count, depth, columns / 2], |at| {
+            let [low, high] = [0, 1].map(|parity| code(&[at[0], 2 * at[2] + parity, at[1]]));
+            (low + 16 * high) as f64
+        });
+        self.scales = Some(Array::of(&[count, columns, depth / block], |at| scale(at) as f64));
+        self.of_expert = Some(Array::of(&[count], |at| of_expert(at[0])));
+        self
+    }
+}
+
+#[test]
+fn four_bit_floats_with_scales_of_blocks() {
+    let plain =
+        Mixture { activation: "swiglu", fusion: 1, normalize: true, hidden: 64, inner: 96, ..Mixture::default() };
+    for (name, kind, block) in [("fp4", DType::F8E8M0, 32), ("nvfp4", DType::F8E4M3Fn, 16)] {
+        for dtype in [DType::F32, DType::F16] {
+            let packed = Some((4, block, false));
+            let mixture = Mixture { packed, float4: Some((name, kind)), dtype, ..plain.clone() };
+            mixture.check_with(&mixture.layers().map(|layer| layer.of_float4(kind, block)));
+        }
+    }
+}
+
 #[test]
 fn unsupported_forms_are_declined_with_a_reason() {
     let reason = |mixture: Mixture, name: &'static str, value: Attribute| {
@@ -314,7 +368,13 @@ fn unsupported_forms_are_declined_with_a_reason() {
     assert!(reason(Mixture::default(), "use_sparse_mixer", Attribute::Int(1)).contains("sparse mixer"));
     assert!(reason(Mixture::default(), "activation_type", Attribute::Text("tanh".into())).contains("\"tanh\""));
     assert!(reason(Mixture::default(), "k", Attribute::Int(9)).contains("the best 9 experts"));
-    assert!(reason(packed(), "quant_type", Attribute::Text("fp4".into())).contains("weights of type fp4"));
+    let kind = |name: &str| Attribute::Text(name.to_owned());
+    assert!(reason(packed(), "quant_type", kind("wfp4afp8")).contains("weights of type wfp4afp8"));
+    assert!(
+        reason(packed(), "quant_type", kind("fp4")).contains("input 15"),
+        "{}",
+        reason(packed(), "quant_type", kind("fp4"))
+    );
     assert!(reason(packed(), "weights_prepacked", Attribute::Int(1)).contains("in CUDA's layout for a depth of 32"));
     assert!(reason(packed(), "expert_weight_bits", Attribute::Int(3)).contains("3 bits"));
     assert!(reason(packed(), "block_size", Attribute::Int(24)).contains("blocks of 24"));

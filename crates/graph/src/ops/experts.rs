@@ -5,6 +5,7 @@
 use crate::expr::{Binary, Expr, Ref};
 use crate::lower::Lower;
 use crate::ops::activation::Activation;
+use crate::ops::float4;
 use crate::ops::interleaved;
 use crate::ops::matmul_nbits::is_short_float;
 use crate::ops::{Entry, NodeInfo, Op};
@@ -31,6 +32,8 @@ const PACKED: [Inputs; 3] = [
     Inputs { weights: 8, scales: Some(9), zeros: Some(13), bias: 10 },
 ];
 const ROUTER_WEIGHTS: usize = 14;
+/// The scales of the experts themselves in the first and second layer, for 4-bit floats.
+const EXPERT_SCALES: [usize; 2] = [15, 16];
 
 /// Where the second half of a gated activation comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,11 +68,26 @@ struct Experts {
     /// The weights of a token's experts add up to 1.
     normalize: bool,
     middle: Middle,
-    /// Bits of the weights of each layer; `None` for floats.
-    bits: Option<[usize; 3]>,
+    weights: Weights,
+}
+
+/// How the weights of the layers are stored.
+#[derive(Clone, Copy, Debug)]
+enum Weights {
+    /// In the type of the tokens.
+    Floats,
+    Packed(Packing),
+    Float4(float4::Scales),
+}
+
+/// Weights that are packed integers.
+#[derive(Clone, Copy, Debug)]
+struct Packing {
+    /// Bits of the weights of each layer.
+    bits: [usize; 3],
     /// How many weights share a scale; `None` for all of a column.
     block: Option<usize>,
-    /// Whether the node says that packed weights have the layout of CUDA's kernels, or not; `None` if it says neither.
+    /// Whether the node says that the weights have the layout of CUDA's kernels, or not; `None` if it says neither.
     layout: Option<bool>,
 }
 
@@ -100,7 +118,7 @@ impl Op for Experts {
         let routes = self.routes(cx, inputs, tokens)?;
         let flat = cx.reshape(input, &[tokens, hidden])?;
         let flat = cx.dense(&flat)?;
-        let layers = if self.bits.is_some() { PACKED } else { FLOATS };
+        let layers = if matches!(self.weights, Weights::Floats) { FLOATS } else { PACKED };
         let first = self.product(cx, inputs, (layers[0], 0), &flat, &routes, self.k)?;
         let second = match self.middle.halves {
             Halves::Apart => Some(self.product(cx, inputs, (layers[2], 2), &flat, &routes, self.k)?),
@@ -180,12 +198,18 @@ impl Experts {
         routes: &Routes,
         share: usize,
     ) -> Result<Val, LowerError> {
-        let (depth, packed) = (x.shape()[1], self.bits.map(|bits| bits[layer]));
-        let weights = match packed.filter(|_| self.is_for_cuda(inputs)) {
-            Some(bits) => &interleaved::unpacked(cx, cx.required(inputs, at.weights)?, bits, depth)?,
-            None => cx.required(inputs, at.weights)?,
+        let depth = x.shape()[1];
+        let given = cx.required(inputs, at.weights)?;
+        let (weights, bits) = match self.weights {
+            Weights::Floats => (given.clone(), None),
+            Weights::Packed(packing) if packing.is_for_cuda(inputs) => {
+                (interleaved::unpacked(cx, given, packing.bits[layer], depth)?, Some(packing.bits[layer]))
+            }
+            Weights::Packed(packing) => (given.clone(), Some(packing.bits[layer])),
+            Weights::Float4(_) => (float4::by_column(cx, given, depth)?, Some(4)),
         };
-        let wanted_bytes = packed.map_or(Some(depth), |bits| (depth * bits % 8 == 0).then_some(depth * bits / 8));
+        let wanted_bytes =
+            bits.map_or(Some(depth), |bits| (depth * bits).is_multiple_of(8).then_some(depth * bits / 8));
         let (count, columns) = match *weights.shape() {
             [count, columns, bytes] if Some(bytes) == wanted_bytes => (count, columns),
             ref other => {
@@ -195,21 +219,28 @@ impl Experts {
         if cx.required(inputs, 1)?.shape().get(1) != Some(&count) {
             return Err(cx.invalid(format!("weights of {count} experts do not match router_probs")));
         }
-        let mut operands = vec![x.clone(), routes.experts.clone(), cx.dense(weights)?];
-        let weights = match (packed, at.scales) {
-            (Some(bits), Some(scales)) => {
-                let scales = cx.required(inputs, scales)?.clone();
+        let mut operands = vec![x.clone(), routes.experts.clone(), cx.dense(&weights)?];
+        let blocks = |block: usize| match block {
+            1.. if depth.is_multiple_of(block) => Ok(depth / block),
+            _ => Err(cx.invalid(format!("a depth of {depth} is not a multiple of its blocks of {block}"))),
+        };
+        let weights = match (self.weights, at.scales) {
+            (Weights::Packed(packing), Some(scales)) => {
+                let (bits, block) = (packing.bits[layer], packing.block.unwrap_or(depth.max(1)));
+                let shape = [count, columns, blocks(block)?];
                 let zeros = at.zeros.and_then(|zeros| inputs.get(zeros)).and_then(Option::as_ref);
-                let block = self.block.unwrap_or(depth);
-                if depth % block.max(1) != 0 {
-                    return Err(cx.invalid(format!("a depth of {depth} is not a multiple of its blocks of {block}")));
-                }
-                let blocks = depth / block.max(1);
-                operands.push(self.scales(cx, &scales, [count, columns, blocks])?);
+                operands.push(packing.scales(cx, cx.required(inputs, scales)?, shape)?);
                 if let Some(zeros) = zeros {
-                    operands.push(self.zeros(cx, zeros, bits, [count, columns, blocks])?);
+                    operands.push(packing.zeros(cx, zeros, bits, shape)?);
                 }
                 ExpertWeights::Packed { bits, block, zeros: zeros.is_some() }
+            }
+            (Weights::Float4(kind), Some(scales)) => {
+                let shape = [count, columns, blocks(kind.block())?];
+                let scales = cx.required(inputs, scales)?;
+                let of_expert = cx.required(inputs, EXPERT_SCALES[layer])?;
+                operands.push(kind.decoded(cx, scales, of_expert, shape)?);
+                ExpertWeights::Float4 { block: kind.block() }
             }
             _ => ExpertWeights::Floats,
         };
@@ -225,10 +256,12 @@ impl Experts {
         let operands: Vec<&Val> = operands.iter().collect();
         cx.apply(prim, &operands, DType::F32, &[rows, columns])
     }
+}
 
+impl Packing {
     /// Whether the weights have the layout of CUDA's kernels. The model builder does not say so in the node, but in that
     /// layout the columns, which the scales count, are along the last axis.
-    fn is_for_cuda(&self, inputs: &[Option<Val>]) -> bool {
+    fn is_for_cuda(self, inputs: &[Option<Val>]) -> bool {
         let given = |at: usize| inputs.get(at).and_then(Option::as_ref).map(Val::shape);
         self.layout.unwrap_or_else(|| {
             PACKED.iter().any(|layer| match (given(layer.weights), layer.scales.and_then(given)) {
@@ -238,7 +271,7 @@ impl Experts {
         })
     }
 
-    fn scales(&self, cx: &mut Lower<'_>, scales: &Val, shape: [usize; 3]) -> Result<Val, LowerError> {
+    fn scales(self, cx: &mut Lower<'_>, scales: &Val, shape: [usize; 3]) -> Result<Val, LowerError> {
         let fits = scales.shape() == shape || self.block.is_none() && scales.shape() == &shape[..2];
         if !fits {
             return Err(cx.invalid(format!("scales of shape {:?}, expected {shape:?}", scales.shape())));
@@ -248,7 +281,7 @@ impl Experts {
     }
 
     /// The zero points with each column's in bytes of its own. Without blocks, columns share bytes.
-    fn zeros(&self, cx: &mut Lower<'_>, zeros: &Val, bits: usize, shape: [usize; 3]) -> Result<Val, LowerError> {
+    fn zeros(self, cx: &mut Lower<'_>, zeros: &Val, bits: usize, shape: [usize; 3]) -> Result<Val, LowerError> {
         let [count, columns, blocks] = shape;
         let bytes = [count, columns, (blocks * bits).div_ceil(8)];
         if self.block.is_some() && zeros.shape() == bytes {
@@ -374,26 +407,55 @@ fn parse(node: &NodeInfo<'_>, name: &'static str) -> Result<Box<dyn Op>, Decline
         }
     }
     let third = node.optional(layers[2].weights).is_some();
-    let (bits, block) = if is_packed { packing(node, third)? } else { (None, None) };
+    let weights = if is_packed { packed_weights(node, third)? } else { Weights::Floats };
     let (normalize, middle) = (attributes.flag("normalize_routing_weights")?, middle(node, third)?);
-    let layout = match attributes.int("weights_prepacked", -1)? {
-        ..0 => None,
-        prepacked => Some(prepacked > 0),
-    };
-    Ok(Box::new(Experts { name, k, normalize, middle, bits, block, layout }))
+    Ok(Box::new(Experts { name, k, normalize, middle, weights }))
 }
 
-/// How the weights of `QMoE` are packed: the bits of each layer, and the weights that share a scale.
-type Packing = (Option<[usize; 3]>, Option<usize>);
-
-fn packing(node: &NodeInfo<'_>, third: bool) -> Result<Packing, Declined> {
-    let attributes = node.attributes;
-    let kind = attributes.text("quant_type", "int")?;
-    if kind != "int" {
-        return Err(Declined::new(format!("experts with weights of type {kind} are not supported; integers are")));
-    }
-    for layer in &PACKED[..if third { 3 } else { 2 }] {
+/// How the weights of `QMoE` are stored.
+fn packed_weights(node: &NodeInfo<'_>, third: bool) -> Result<Weights, Declined> {
+    let kind = node.attributes.text("quant_type", "int")?;
+    let count = if third { 3 } else { 2 };
+    for layer in &PACKED[..count] {
         node.accept(layer.weights, |dtype| dtype == DType::U8)?;
+    }
+    match (kind, float4::Scales::of(kind)) {
+        ("int", _) => Ok(Weights::Packed(packing(node, &PACKED[..count])?)),
+        (_, Some(scales)) => float4_weights(node, scales, third),
+        _ => {
+            Err(Declined::new(format!("experts with weights of type {kind} are not supported; int, fp4 and nvfp4 are")))
+        }
+    }
+}
+
+/// Checks 4-bit floats.
+fn float4_weights(node: &NodeInfo<'_>, scales: float4::Scales, third: bool) -> Result<Weights, Declined> {
+    if third {
+        return Err(Declined::new("a third layer of 4-bit floats is not supported"));
+    }
+    for (layer, of_experts) in PACKED.iter().zip(EXPERT_SCALES) {
+        node.accept(of_experts, |dtype| dtype == DType::F32)?;
+        let found = layer.scales.and_then(|at| node.optional(at)).map(|scales| scales.dtype);
+        if found != Some(scales.dtype()) {
+            return Err(Declined::new(format!("4-bit floats need scales of type {}", scales.dtype())));
+        }
+    }
+    // Zero points, and scales of activations.
+    let other = (11..node.inputs.len()).filter(|at| *at != ROUTER_WEIGHTS && !EXPERT_SCALES.contains(at));
+    if let Some(at) = other.into_iter().find(|&at| node.optional(at).is_some()) {
+        return Err(Declined::new(format!("input {at} with 4-bit floats is not supported")));
+    }
+    match node.attributes.int("block_size", 0)? {
+        ..=0 => {}
+        block if usize::try_from(block) == Ok(scales.block()) => {}
+        block => return Err(Declined::new(format!("blocks of {block} 4-bit floats, expected {}", scales.block()))),
+    }
+    Ok(Weights::Float4(scales))
+}
+
+fn packing(node: &NodeInfo<'_>, layers: &[Inputs]) -> Result<Packing, Declined> {
+    let attributes = node.attributes;
+    for layer in layers {
         if let Some(scales) = layer.scales {
             node.accept(scales, is_short_float)?;
         }
@@ -414,7 +476,11 @@ fn packing(node: &NodeInfo<'_>, third: bool) -> Result<Packing, Declined> {
         block if block >= 16 && block & (block - 1) == 0 => Some(block as usize),
         block => return Err(Declined::new(format!("blocks of {block} are not supported; powers of two from 16 are"))),
     };
-    Ok((Some(bits), block))
+    let layout = match attributes.int("weights_prepacked", -1)? {
+        ..0 => None,
+        prepacked => Some(prepacked > 0),
+    };
+    Ok(Packing { bits, block, layout })
 }
 
 pub(super) const OPS: &[Entry] = &[

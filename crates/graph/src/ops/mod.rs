@@ -25,6 +25,7 @@ mod diffusion;
 mod einsum;
 mod elementwise;
 mod experts;
+mod float4;
 pub(crate) mod fused;
 mod fused_conv;
 mod gated_delta_net;
@@ -269,6 +270,7 @@ const LEFT_ALONE: &[(&str, &str, &str)] = &[
 /// The operators that convert 8-bit floats and integers of 4 or 2 bits, keep them in a cache, or move them as bytes.
 const FLOAT8_OPS: &[&str] = &[
     "GroupQueryAttention",
+    QMOE,
     "Cast",
     "CastLike",
     "QuantizeLinear",
@@ -284,6 +286,9 @@ const FLOAT8_OPS: &[&str] = &[
 ];
 
 const MICROSOFT: &str = "com.microsoft";
+
+/// The only operator that reads [`DType::F8E8M0`].
+const QMOE: &str = "QMoE";
 
 /// All table rows. Searched linearly: a map would leak its heap memory when the library around this crate is unloaded.
 fn rows() -> impl Iterator<Item = &'static Entry> {
@@ -310,7 +315,11 @@ pub fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
         return Err(Declined::new(format!("rank {rank} exceeds the maximum of {MAX_RANK}")));
     }
     let dtypes = node.inputs.iter().flatten().map(|input| input.dtype).chain(node.outputs.iter().flatten().copied());
-    if let Some(dtype) = dtypes.into_iter().find(|dtype| dtype.is_float8() || dtype.is_packed())
+    let mut stored = dtypes.filter(|dtype| dtype.is_float8() || dtype.is_packed());
+    if stored.clone().any(|dtype| dtype == DType::F8E8M0) && node.op_type != QMOE {
+        return Err(Declined::new(format!("{} holds scales of blocks, which only {QMOE} reads", DType::F8E8M0)));
+    }
+    if let Some(dtype) = stored.next()
         && !FLOAT8_OPS.contains(&node.op_type)
     {
         return Err(Declined::new(format!("{dtype} can be converted and moved, but not computed with")));

@@ -259,5 +259,6 @@ fn onnx_type(dtype: DType) -> i64 {
         DType::I4 => 22,
         DType::U2 => 25,
         DType::I2 => 26,
+        DType::F8E8M0 => 24,
     }
 }

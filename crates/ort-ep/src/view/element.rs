@@ -41,7 +41,7 @@ elements! {
     i16: I16;
     i32: I32;
     i64: I64;
-    u8: U8 | Bool | F8E4M3Fn | F8E4M3FnUz | F8E5M2 | F8E5M2FnUz;
+    u8: U8 | Bool | F8E4M3Fn | F8E4M3FnUz | F8E5M2 | F8E5M2FnUz | F8E8M0;
     u16: U16 | F16 | Bf16;
     u32: U32;
     u64: U64;
@@ -73,6 +73,6 @@ mod tests {
             bits_agree::<u32>(),
             bits_agree::<u64>(),
         ];
-        assert_eq!(counts, [1, 1, 1, 1, 1, 1, 6, 3, 1, 1]);
+        assert_eq!(counts, [1, 1, 1, 1, 1, 1, 7, 3, 1, 1]);
     }
 }

@@ -42,11 +42,11 @@ impl Chosen {
             (x, random(dtype, rows / share * (depth + gap), 1)),
             (dense(1, DType::I64, &[rows]), ints(DType::I64, self.experts.iter().copied())),
         ];
-        match weights {
-            ExpertWeights::Floats => {
+        match self.packing() {
+            None => {
                 inputs.push((dense(2, dtype, &[count, columns, depth]), random(dtype, count * columns * depth, 2)));
             }
-            ExpertWeights::Packed { bits, block, zeros } => {
+            Some((bits, block, zeros)) => {
                 let (row, blocks) = (depth * bits / 8, depth / block);
                 let bytes = |buffer: u32, each: usize| {
                     let packed = random_ints(DType::U8, count * columns * each, 256, u64::from(buffer));
@@ -63,20 +63,31 @@ impl Chosen {
         Sample::new(prim, inputs, vec![dense(6, self.made, &[rows, columns])])
     }
 
+    /// Bits, block and zero points of packed weights.
+    fn packing(&self) -> Option<(usize, usize, bool)> {
+        match self.weights {
+            ExpertWeights::Floats => None,
+            ExpertWeights::Packed { bits, block, zeros } => Some((bits, block, zeros)),
+            ExpertWeights::Float4 { block } => Some((4, block, false)),
+        }
+    }
+
     /// A weight of a column, counted over all experts, from the values of the sample's inputs.
     fn weight(&self, values: &[Vec<f64>], column: usize, at: usize) -> f64 {
-        let ExpertWeights::Packed { bits, block, zeros } = self.weights else {
-            return values[2][column * self.depth + at];
-        };
+        let Some((bits, block, zeros)) = self.packing() else { return values[2][column * self.depth + at] };
         let blocks = self.depth / block;
         let field = |bytes: &[f64], at: usize| {
             let byte = bytes[at * bits / 8] as u32;
             f64::from(byte >> (at * bits % 8) & ((1 << bits) - 1))
         };
+        let scale = values[3][column * blocks + at / block];
+        let code = field(&values[2][column * (self.depth * bits / 8)..], at);
+        if let ExpertWeights::Float4 { .. } = self.weights {
+            return float4(code as u32) * scale;
+        }
         let middle = f64::from(1 << (bits - 1));
         let zero = if zeros { field(&values[4][column * (blocks * bits).div_ceil(8)..], at / block) } else { middle };
-        let scale = values[3][column * blocks + at / block];
-        (field(&values[2][column * (self.depth * bits / 8)..], at) - zero) * scale
+        (code - zero) * scale
     }
 
     /// The result, and for each element the sum of the magnitudes of its terms.
@@ -101,6 +112,16 @@ impl Chosen {
             _ => 1e-6,
         }
     }
+}
+
+/// The number of a 4-bit float, by its definition: a sign, two bits of exponent with a bias of 1, one of mantissa.
+pub fn float4(code: u32) -> f64 {
+    let (sign, exponent, mantissa) = (code >> 3 & 1, code >> 1 & 3, code & 1);
+    let magnitude = match exponent {
+        0 => 0.5 * f64::from(mantissa),
+        _ => (1.0 + 0.5 * f64::from(mantissa)) * 2f64.powi(exponent as i32 - 1),
+    };
+    if sign == 1 { -magnitude } else { magnitude }
 }
 
 /// Every kind of weights, with and without bias.
@@ -132,6 +153,11 @@ pub fn chosen() -> Vec<Chosen> {
     let weights = ExpertWeights::Packed { bits: 4, block: 32, zeros: false };
     cases.push(Chosen { weights, dtype: DType::F32, scales: DType::F32, ..plain.clone() });
     cases.push(Chosen { weights, dtype: DType::Bf16, scales: DType::F32, gap: 5, ..plain.clone() });
+    for (block, scales, dtype) in [(32, DType::F32, DType::F16), (16, DType::F32, DType::Bf16)] {
+        cases.push(Chosen { weights: ExpertWeights::Float4 { block }, scales, dtype, ..plain.clone() });
+    }
+    let weights = ExpertWeights::Float4 { block: 32 };
+    cases.push(Chosen { weights, dtype: DType::F32, scales: DType::F32, depth: 2048, gap: 3, ..plain.clone() });
     // A depth whose bytes are not a multiple of a word, in one block.
     let weights = ExpertWeights::Packed { bits: 4, block: 38, zeros: false };
     cases.push(Chosen { weights, depth: 38, experts: vec![3], share: 1, ..plain.clone() });
