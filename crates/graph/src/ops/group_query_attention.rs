@@ -1,6 +1,6 @@
 //! com.microsoft's `GroupQueryAttention`: one decoder step over a key-value cache.
-use crate::lower::{Lower, Storage};
-use crate::ops::norm::Layer;
+use crate::lower::Lower;
+use crate::ops::grouped_heads::{GroupedHeads, beside, check_angles, rotate_into, rotates};
 use crate::ops::quantised_cache::Width;
 use crate::ops::windowed_cache::{Lengths, Staged, Window};
 use crate::ops::{Entry, Meaning, NodeInfo, Op};
@@ -31,27 +31,15 @@ pub(super) const NO_TOKENS: &str = "there are no new tokens\n  help: pass at lea
 /// `GroupQueryAttention`.
 #[derive(Debug)]
 struct GroupQueryAttention {
-    heads: usize,
-    shared: usize,
-    scale: f32,
+    grouped: GroupedHeads,
     rotary: bool,
     interleaved: bool,
     causal: bool,
-    window: Option<usize>,
     /// The cache holds only the end of a sequence that is longer than it.
     is_windowed: bool,
     /// The width of the numbers in a quantised cache.
     quantised: Option<Width>,
-    softcap: Option<f32>,
     smooth: bool,
-    epsilon: f32,
-}
-
-/// Queries, keys and values `[batch, rows, heads, size]`.
-struct Parts {
-    queries: Val,
-    keys: Val,
-    values: Val,
 }
 
 impl Op for GroupQueryAttention {
@@ -79,7 +67,8 @@ impl Op for GroupQueryAttention {
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let given = |at: usize| inputs.get(at).and_then(Option::as_ref);
-        let Parts { queries, keys, values } = self.parts(cx, inputs)?;
+        let (query, others) = (cx.required(inputs, 0)?, [given(input::KEY), given(input::VALUE)]);
+        let [queries, keys, values] = self.grouped.parts(cx, 3, query, others)?;
         let (batch, rows, size) = (queries.shape()[0], queries.shape()[1], queries.shape()[3]);
         if rows == 0 {
             return Err(cx.invalid(NO_TOKENS));
@@ -99,7 +88,8 @@ impl Op for GroupQueryAttention {
             stored_size.ok_or_else(|| cx.invalid(format!("heads of {size} cannot be stored in pairs")))?;
         let past = self.past(cx, inputs, [batch, stored_size])?;
         let held = past.map_or(0, |[keys, _]| keys.shape()[2]);
-        let (queries, keys) = self.normed(cx, inputs, queries, keys)?;
+        let norms = [given(input::QUERY_NORM), given(input::KEY_NORM)];
+        let [queries, keys] = self.grouped.normed(cx, [queries, keys], norms)?;
         let (queries, keys) = self.turned(cx, inputs, (queries, keys), (&lengths, filled))?;
 
         let by_head = |value: &Val| value.permuted(&[0, 2, 1, 3]);
@@ -119,8 +109,8 @@ impl Op for GroupQueryAttention {
             return Ok(vec![output, present_keys, present_values]);
         }
         let extent = held.max(total);
-        let present_keys = cx.fresh(new[0].dtype(), &[batch, self.shared, extent, stored_size])?;
-        let present_values = cx.fresh(new[0].dtype(), &[batch, self.shared, extent, stored_size])?;
+        let present_keys = cx.fresh(new[0].dtype(), &[batch, self.grouped.shared, extent, stored_size])?;
+        let present_values = cx.fresh(new[0].dtype(), &[batch, self.grouped.shared, extent, stored_size])?;
         if present_keys.elems() > 0 {
             let prim = Prim::Append(Append { filled, past: past.is_some(), rotary: None });
             let operands: Vec<&Val> = [&lengths].into_iter().chain(&new).chain(past.into_iter().flatten()).collect();
@@ -158,35 +148,34 @@ impl GroupQueryAttention {
     ) -> Result<Val, LowerError> {
         let &[batch, _, rows, size] = queries.shape() else { return Err(cx.invalid("queries without four axes")) };
         let sinks = match given_sinks {
-            Some(sinks) if sinks.shape() != [self.heads] => {
+            Some(sinks) if sinks.shape() != [self.grouped.heads] => {
                 return Err(cx.invalid(format!(
                     "head_sink of shape {:?} does not match {} heads",
                     sinks.shape(),
-                    self.heads
+                    self.grouped.heads
                 )));
             }
             Some(_) => Sinks::Given,
             None if self.smooth => Sinks::Zero,
             None => Sinks::None,
         };
-        let alpha = if self.scale == 0.0 { (1.0 / (size as f64).sqrt()) as f32 } else { self.scale };
         let prim = Prim::CachedAttention(CachedAttention {
-            alpha,
+            alpha: self.grouped.alpha(size),
             filled: seen.filled,
             causal: self.causal,
-            window: self.window,
-            softcap: self.softcap,
+            window: self.grouped.window,
+            softcap: self.grouped.softcap,
             bias: seen.bias.is_some(),
             sinks,
         });
-        let output = cx.fresh(queries.dtype(), &[batch, rows, self.heads, size])?;
+        let output = cx.fresh(queries.dtype(), &[batch, rows, self.grouped.heads, size])?;
         if output.elems() > 0 {
             let [keys, values] = seen.cache;
             let operands: Vec<&Val> =
                 [queries, keys, values, seen.lengths].into_iter().chain(&seen.bias).chain(given_sinks).collect();
             cx.emit(prim, &operands, &[&output.permuted(&[0, 2, 1, 3])]);
         }
-        cx.reshape(&output, &[batch, rows, self.heads * size])
+        cx.reshape(&output, &[batch, rows, self.grouped.heads * size])
     }
 
     /// New keys and values as the cache stores them.
@@ -211,41 +200,13 @@ impl GroupQueryAttention {
 
     /// The window of a cache with this many rows.
     fn cache_window(&self, cx: &Lower<'_>, capacity: usize) -> Result<Window, LowerError> {
-        let size = self.window.unwrap_or(usize::MAX);
+        let size = self.grouped.window.unwrap_or(usize::MAX);
         if capacity < size {
             return Err(cx.invalid(format!(
                 "a cache of {capacity} rows is shorter than its window of {size}\n  help: pass a past of at least {size} rows"
             )));
         }
         Ok(Window { capacity, size })
-    }
-
-    /// Queries, keys and values, from one input or from three.
-    fn parts(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Parts, LowerError> {
-        let split = |cx: &mut Lower<'_>, value: &Val, heads: usize| match *value.shape() {
-            [batch, rows, width] if width % heads == 0 => cx.reshape(value, &[batch, rows, heads, width / heads]),
-            ref other => Err(cx.invalid(format!("{other:?} cannot be split into {heads} heads"))),
-        };
-        let given = |at: usize| inputs.get(at).and_then(Option::as_ref);
-        let query = cx.required(inputs, 0)?;
-        let (heads, shared) = (self.heads, self.shared);
-        let (Some(key), Some(value)) = (given(input::KEY), given(input::VALUE)) else {
-            let all = split(cx, query, heads + 2 * shared)?;
-            let part = |start: usize, count: usize| all.sliced(2, start, 1, count);
-            return Ok(Parts {
-                queries: part(0, heads),
-                keys: part(heads, shared),
-                values: part(heads + shared, shared),
-            });
-        };
-        let queries = split(cx, query, heads)?;
-        let (keys, values) = (split(cx, key, shared)?, split(cx, value, shared)?);
-        let wanted = [queries.shape()[0], queries.shape()[1], shared, queries.shape()[3]];
-        if keys.shape() != wanted || values.shape() != wanted {
-            let [q, k, v] = [query, key, value].map(Val::shape);
-            return Err(cx.invalid(format!("queries {q:?}, keys {k:?} and values {v:?} do not match")));
-        }
-        Ok(Parts { queries, keys, values })
     }
 
     /// The row lengths on the device, and how full the cache is according to them: for a first prompt it is empty,
@@ -279,32 +240,17 @@ impl GroupQueryAttention {
     ) -> Result<Option<[&'v Val; 2]>, LowerError> {
         let given = |at: usize| inputs.get(at).and_then(Option::as_ref);
         let (Some(keys), Some(values)) = (given(input::PAST_KEY), given(input::PAST_VALUE)) else { return Ok(None) };
-        let fits = |past: &Val| matches!(*past.shape(), [b, h, _, s] if (b, h, s) == (batch, self.shared, size));
+        let fits =
+            |past: &Val| matches!(*past.shape(), [b, h, _, s] if (b, h, s) == (batch, self.grouped.shared, size));
         if !fits(keys) || keys.shape() != values.shape() {
             return Err(cx.invalid(format!(
                 "past keys {:?} and values {:?}, expected [{batch}, {}, …, {size}]",
                 keys.shape(),
                 values.shape(),
-                self.shared
+                self.grouped.shared
             )));
         }
         Ok(Some([keys, values]))
-    }
-
-    /// Queries and keys, each head normalised if there are weights for that.
-    fn normed(
-        &self,
-        cx: &mut Lower<'_>,
-        inputs: &[Option<Val>],
-        queries: Val,
-        keys: Val,
-    ) -> Result<(Val, Val), LowerError> {
-        let layer = Layer { epsilon: self.epsilon, centre: false, round_before_scale: false };
-        let norm = |cx: &mut Lower<'_>, value: Val, at: usize| match inputs.get(at).and_then(Option::as_ref) {
-            Some(weight) => layer.lower(cx, &value, 1, Some(weight), None),
-            None => Ok(value),
-        };
-        Ok((norm(cx, queries, input::QUERY_NORM)?, norm(cx, keys, input::KEY_NORM)?))
     }
 
     /// Queries and keys rotated by their positions. If they are adjacent in memory, one step rotates both.
@@ -324,25 +270,23 @@ impl GroupQueryAttention {
             None => (lengths.clone(), Positions::Behind(filled)),
         };
         let (cosines, sines) = (cx.required(inputs, input::COSINES)?, cx.required(inputs, input::SINES)?);
-        if cosines.rank() != 2 || cosines.shape() != sines.shape() || 2 * cosines.shape()[1] > size {
-            let (cosines, sines) = (cosines.shape(), sines.shape());
-            return Err(
-                cx.invalid(format!("cos_cache {cosines:?} and sin_cache {sines:?} do not match heads of {size}"))
-            );
-        }
+        check_angles(cx, [cosines, sines], size, 0)?;
         let rotary = Rotary { interleaved: self.interleaved, positions };
         let turn = |cx: &mut Lower<'_>, x: &Val| rotate(cx, rotary, x, [cosines, sines, &operand]);
         match beside(&queries, &keys) {
             Some(both) => {
                 let turned = turn(cx, &both)?;
-                Ok((turned.sliced(2, 0, 1, self.heads), turned.sliced(2, self.heads, 1, self.shared)))
+                Ok((
+                    turned.sliced(2, 0, 1, self.grouped.heads),
+                    turned.sliced(2, self.grouped.heads, 1, self.grouped.shared),
+                ))
             }
             None => Ok((turn(cx, &queries)?, turn(cx, &keys)?)),
         }
     }
 
     fn bias(&self, cx: &mut Lower<'_>, bias: &Val, [batch, rows, total]: [usize; 3]) -> Result<Val, LowerError> {
-        let wanted = [batch, self.heads, rows, total];
+        let wanted = [batch, self.grouped.heads, rows, total];
         match bias.shape() {
             // A bias wider than the visible keys is cut.
             &[_, _, _, width] if width > total => cx.expand(&bias.sliced(3, 0, 1, total), &wanted),
@@ -356,22 +300,6 @@ fn rotate(cx: &mut Lower<'_>, rotary: Rotary, x: &Val, angles: [&Val; 3]) -> Res
     let output = cx.fresh(x.dtype(), x.shape())?;
     rotate_into(cx, rotary, x, angles, &output);
     Ok(output)
-}
-
-/// Emits a rotation of `[batch, rows, heads, size]`.
-pub(super) fn rotate_into(cx: &mut Lower<'_>, rotary: Rotary, x: &Val, [cosines, sines, at]: [&Val; 3], to: &Val) {
-    if to.elems() > 0 {
-        cx.emit(Prim::Rotary(rotary), &[x, cosines, sines, at], &[to]);
-    }
-}
-
-/// Two values `[batch, rows, heads, size]` as one with the heads of both, if the second's directly follow the first's
-/// in memory.
-pub(super) fn beside(first: &Val, second: &Val) -> Option<Val> {
-    let (Storage::Buffer(a), Storage::Buffer(b)) = (first.storage(), second.storage()) else { return None };
-    let next = first.offset() + first.shape()[2] as isize * first.strides()[2];
-    let follows = a == b && first.strides() == second.strides() && second.offset() == next;
-    follows.then(|| first.widened(2, first.shape()[2] + second.shape()[2]))
 }
 
 /// The width of the numbers in a quantised cache, if the node has one.
@@ -401,25 +329,15 @@ fn parse_group_query_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Decli
     let attributes = node.attributes;
     let dtype = node.accept(0, |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16))?;
     let quantised = cache_width(node)?;
-    for at in [input::KEY, input::VALUE, input::COSINES, input::SINES, input::BIAS].into_iter().chain([
-        input::SINKS,
-        input::QUERY_NORM,
-        input::KEY_NORM,
-    ]) {
-        if let Some(other) = node.optional(at).filter(|other| other.dtype != dtype) {
-            return Err(Declined::new(format!("input {at} has type {}, but the queries are {dtype}", other.dtype)));
-        }
-    }
+    let floats = [input::KEY, input::VALUE, input::COSINES, input::SINES, input::BIAS];
+    let norms = [input::SINKS, input::QUERY_NORM, input::KEY_NORM];
+    let pairs = [[input::KEY, input::VALUE], [input::PAST_KEY, input::PAST_VALUE], [input::COSINES, input::SINES]];
+    let grouped = GroupedHeads::parse(node, dtype, &[&floats[..], &norms].concat(), &pairs)?;
     let stored = quantised.map_or(dtype, Width::dtype);
     for at in [input::PAST_KEY, input::PAST_VALUE] {
         if let Some(other) = node.optional(at).filter(|other| other.dtype != stored) {
             let why = if quantised.is_some() { "the attributes ask for" } else { "but the queries are" };
             return Err(Declined::new(format!("input {at} has type {}, {why} {stored}", other.dtype)));
-        }
-    }
-    for pair in [[input::KEY, input::VALUE], [input::PAST_KEY, input::PAST_VALUE], [input::COSINES, input::SINES]] {
-        if node.optional(pair[0]).is_some() != node.optional(pair[1]).is_some() {
-            return Err(Declined::new(format!("inputs {} and {} must be given together", pair[0], pair[1])));
         }
     }
     for at in [input::LENGTHS, input::TOTAL] {
@@ -430,41 +348,23 @@ fn parse_group_query_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Decli
     {
         return Err(Declined::new(format!("position_ids has unsupported type {}", positions.dtype)));
     }
-    let rotary = attributes.flag("do_rotary")?;
-    if rotary && node.optional(input::COSINES).is_none() {
-        return Err(Declined::new("do_rotary needs cos_cache and sin_cache"));
-    }
+    let rotary = rotates(node, input::COSINES)?;
     if node.wants(3) || attributes.int("qk_output", 0)? != 0 {
         return Err(Declined::new("the output qk is not supported"));
     }
-    let count = |name: &str| -> Result<usize, Declined> {
-        let count = usize::try_from(attributes.int(name, 0)?).ok().filter(|&count| count > 0);
-        count.ok_or_else(|| Declined::new(format!("{name} below 1")))
-    };
-    let (heads, shared) = (count("num_heads")?, count("kv_num_heads")?);
-    if heads % shared != 0 {
-        return Err(Declined::new(format!("{heads} query heads cannot share {shared} key heads")));
-    }
-    let softcap = attributes.float("softcap", 0.0)?;
-    let window = usize::try_from(attributes.int("local_window_size", -1)?).ok().filter(|&window| window > 0);
     let is_windowed = attributes.int("sliding_window_cache", 0)? != 0;
-    if is_windowed && (window.is_none() || node.optional(input::PAST_KEY).is_none()) {
+    if is_windowed && (grouped.window.is_none() || node.optional(input::PAST_KEY).is_none()) {
         return Err(Declined::new("sliding_window_cache needs local_window_size and a past"));
     }
     Ok(Box::new(GroupQueryAttention {
-        heads,
-        shared,
-        scale: attributes.float("scale", 0.0)?,
+        grouped,
         rotary,
         interleaved: attributes.flag("rotary_interleaved")?,
         causal: attributes.flag_or("causal", true)?,
-        window,
         is_windowed,
         quantised,
-        softcap: (softcap > 0.0).then_some(softcap),
         // ONNX Runtime's kernels treat any other value as false.
         smooth: attributes.int("smooth_softmax", 0)? == 1,
-        epsilon: attributes.float("qk_norm_epsilon", 1e-6)?,
     }))
 }
 

@@ -35,6 +35,7 @@ mod gather_block_quantized;
 mod generate;
 mod grid_sample;
 mod group_query_attention;
+mod grouped_heads;
 mod identity;
 mod integer_float;
 mod interleaved;

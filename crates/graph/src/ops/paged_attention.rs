@@ -1,8 +1,7 @@
 //! com.microsoft's `PagedAttention`: a step of several sequences over a cache in blocks.
 use crate::lower::Lower;
-use crate::ops::group_query_attention::{beside, rotate_into};
+use crate::ops::grouped_heads::{GroupedHeads, beside, check_angles, rotate_into, rotates};
 use crate::ops::matmul_nbits::is_short_float;
-use crate::ops::norm::Layer;
 use crate::ops::{Entry, NodeInfo, Op};
 use crate::prim::{self, PagedPlaces, Positions, Rotary, Sinks, place};
 use crate::{DType, Declined, LowerError, Prim, Val};
@@ -28,14 +27,9 @@ mod input {
 /// `PagedAttention`. Its last input, bounds of lengths, is a hint that changes no result; it is not read.
 #[derive(Debug)]
 struct PagedAttention {
-    heads: usize,
-    shared: usize,
-    scale: f32,
+    grouped: GroupedHeads,
     rotary: Option<Turn>,
     causal: bool,
-    window: Option<usize>,
-    softcap: Option<f32>,
-    epsilon: f32,
 }
 
 /// How queries and keys are rotated.
@@ -57,14 +51,17 @@ impl Op for PagedAttention {
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let given = |at: usize| inputs.get(at).and_then(Option::as_ref);
-        let [queries, keys, values] = self.parts(cx, inputs)?;
+        let (query, others) = (cx.required(inputs, 0)?, [given(input::KEY), given(input::VALUE)]);
+        let [queries, keys, values] = self.grouped.parts(cx, 2, query, others)?;
         let &[tokens, _, size] = queries.shape() else { return Err(cx.invalid("queries without heads")) };
         let (key_cache, value_cache) =
             (cx.required(inputs, input::KEY_CACHE)?, cx.required(inputs, input::VALUE_CACHE)?);
         let (blocks, block) = match *key_cache.shape() {
-            [blocks, block, heads, width] if block > 0 && (heads, width) == (self.shared, size) => (blocks, block),
+            [blocks, block, heads, width] if block > 0 && (heads, width) == (self.grouped.shared, size) => {
+                (blocks, block)
+            }
             ref other => {
-                return Err(cx.invalid(format!("a key cache of {other:?} for {} heads of {size}", self.shared)));
+                return Err(cx.invalid(format!("a key cache of {other:?} for {} heads of {size}", self.grouped.shared)));
             }
         };
         if value_cache.shape() != key_cache.shape() {
@@ -83,7 +80,8 @@ impl Op for PagedAttention {
             let operands: Vec<&Val> = [starts, lengths, table].into_iter().chain(slots).collect();
             cx.emit(Prim::PagedPlaces(prim), &operands, &[&places]);
         }
-        let (queries, keys) = self.normed(cx, inputs, queries, keys)?;
+        let norms = [given(input::QUERY_NORM), given(input::KEY_NORM)];
+        let [queries, keys] = self.grouped.normed(cx, [queries, keys], norms)?;
         let (queries, keys) = self.turned(cx, inputs, (queries, keys), &places)?;
 
         let cache = [cx.fresh(keys.dtype(), key_cache.shape())?, cx.fresh(keys.dtype(), key_cache.shape())?];
@@ -98,29 +96,6 @@ impl Op for PagedAttention {
 }
 
 impl PagedAttention {
-    /// Queries, keys and values `[tokens, heads, size]`, from one input or from three.
-    fn parts(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<[Val; 3], LowerError> {
-        let split = |cx: &mut Lower<'_>, value: &Val, heads: usize| match *value.shape() {
-            [tokens, width] if width % heads == 0 => cx.reshape(value, &[tokens, heads, width / heads]),
-            ref other => Err(cx.invalid(format!("{other:?} cannot be split into {heads} heads"))),
-        };
-        let given = |at: usize| inputs.get(at).and_then(Option::as_ref);
-        let query = cx.required(inputs, 0)?;
-        let (heads, shared) = (self.heads, self.shared);
-        let (Some(key), Some(value)) = (given(input::KEY), given(input::VALUE)) else {
-            let all = split(cx, query, heads + 2 * shared)?;
-            return Ok([(0, heads), (heads, shared), (heads + shared, shared)]
-                .map(|(start, count)| all.sliced(1, start, 1, count)));
-        };
-        let parts = [split(cx, query, heads)?, split(cx, key, shared)?, split(cx, value, shared)?];
-        let wanted = [parts[0].shape()[0], shared, parts[0].shape()[2]];
-        if parts[1..].iter().any(|part| part.shape() != wanted) {
-            let [q, k, v] = [query, key, value].map(Val::shape);
-            return Err(cx.invalid(format!("queries {q:?}, keys {k:?} and values {v:?} do not match")));
-        }
-        Ok(parts)
-    }
-
     /// The block table, if starts and lengths match it.
     fn table<'v>(&self, cx: &Lower<'_>, inputs: &'v [Option<Val>]) -> Result<&'v Val, LowerError> {
         let table = cx.required(inputs, input::TABLE)?;
@@ -131,22 +106,6 @@ impl PagedAttention {
                 "cumulative_sequence_length {starts:?}, past_seqlens {lengths:?} and block_table {table:?} do not match"
             ))),
         }
-    }
-
-    /// Queries and keys, each head normalised if there are weights for that.
-    fn normed(
-        &self,
-        cx: &mut Lower<'_>,
-        inputs: &[Option<Val>],
-        queries: Val,
-        keys: Val,
-    ) -> Result<(Val, Val), LowerError> {
-        let layer = Layer { epsilon: self.epsilon, centre: false, round_before_scale: false };
-        let norm = |cx: &mut Lower<'_>, value: Val, at: usize| match inputs.get(at).and_then(Option::as_ref) {
-            Some(weight) => layer.lower(cx, &value, 1, Some(weight), None),
-            None => Ok(value),
-        };
-        Ok((norm(cx, queries, input::QUERY_NORM)?, norm(cx, keys, input::KEY_NORM)?))
     }
 
     /// Queries and keys rotated by their positions. If they are adjacent in memory, one step rotates both.
@@ -160,12 +119,7 @@ impl PagedAttention {
         let Some(Turn { interleaved, offset }) = self.rotary else { return Ok((queries, keys)) };
         let (cosines, sines) = (cx.required(inputs, input::COSINES)?, cx.required(inputs, input::SINES)?);
         let size = queries.shape()[2];
-        if cosines.rank() != 2 || cosines.shape() != sines.shape() || offset + 2 * cosines.shape()[1] > size {
-            let (cosines, sines) = (cosines.shape(), sines.shape());
-            return Err(
-                cx.invalid(format!("cos_cache {cosines:?} and sin_cache {sines:?} do not match heads of {size}"))
-            );
-        }
+        check_angles(cx, [cosines, sines], size, offset)?;
         let positions = places.sliced(0, place::POSITION, 1, 1);
         let rotary = Rotary { interleaved, positions: Positions::Given };
         let turn = |cx: &mut Lower<'_>, x: &Val| -> Result<Val, LowerError> {
@@ -181,7 +135,10 @@ impl PagedAttention {
         let (queries, keys) = match beside(&queries, &keys) {
             Some(both) => {
                 let turned = turn(cx, &both)?;
-                (turned.sliced(2, 0, 1, self.heads), turned.sliced(2, self.heads, 1, self.shared))
+                (
+                    turned.sliced(2, 0, 1, self.grouped.heads),
+                    turned.sliced(2, self.grouped.heads, 1, self.grouped.shared),
+                )
             }
             None => (turn(cx, &queries)?, turn(cx, &keys)?),
         };
@@ -202,11 +159,10 @@ impl PagedAttention {
         if let Some(sinks) = sinks.filter(|sinks| sinks.shape() != [heads]) {
             return Err(cx.invalid(format!("head_sink of shape {:?} for {heads} heads", sinks.shape())));
         }
-        let alpha = if self.scale == 0.0 { (1.0 / (size as f64).sqrt()) as f32 } else { self.scale };
         let prim = prim::PagedAttention {
-            alpha,
-            window: self.window,
-            softcap: self.softcap,
+            alpha: self.grouped.alpha(size),
+            window: self.grouped.window,
+            softcap: self.grouped.softcap,
             sinks: if sinks.is_some() { Sinks::Given } else { Sinks::None },
         };
         if keys.elems() == 0 || table.elems() == 0 {
@@ -262,53 +218,24 @@ fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let dtype = node.accept(0, is_short_float)?;
     check_caches(node, dtype)?;
     let floats = [input::KEY, input::VALUE, input::COSINES, input::SINES];
-    for at in floats.into_iter().chain([input::SINKS, input::QUERY_NORM, input::KEY_NORM]) {
-        if let Some(other) = node.optional(at).filter(|other| other.dtype != dtype) {
-            return Err(Declined::new(format!("input {at} has type {}, but the queries are {dtype}", other.dtype)));
-        }
-    }
-    for pair in [[input::KEY, input::VALUE], [input::COSINES, input::SINES], [input::QUERY_NORM, input::KEY_NORM]] {
-        if node.optional(pair[0]).is_some() != node.optional(pair[1]).is_some() {
-            return Err(Declined::new(format!("inputs {} and {} must be given together", pair[0], pair[1])));
-        }
-    }
+    let norms = [input::SINKS, input::QUERY_NORM, input::KEY_NORM];
+    let pairs = [[input::KEY, input::VALUE], [input::COSINES, input::SINES], [input::QUERY_NORM, input::KEY_NORM]];
+    let grouped = GroupedHeads::parse(node, dtype, &[&floats[..], &norms].concat(), &pairs)?;
     for at in [input::STARTS, input::LENGTHS, input::TABLE] {
         node.accept(at, |dtype| dtype == DType::I32)?;
     }
     if node.optional(input::SLOTS).is_some() {
         node.accept(input::SLOTS, |dtype| dtype == DType::I32)?;
     }
-    let count = |name: &str| -> Result<usize, Declined> {
-        let count = usize::try_from(attributes.int(name, 0)?).ok().filter(|&count| count > 0);
-        count.ok_or_else(|| Declined::new(format!("{name} below 1")))
-    };
-    let (heads, shared) = (count("num_heads")?, count("kv_num_heads")?);
-    if heads % shared != 0 {
-        return Err(Declined::new(format!("{heads} query heads cannot share {shared} key heads")));
-    }
-    let rotary = match attributes.flag("do_rotary")? {
+    let rotary = match rotates(node, input::COSINES)? {
         false => None,
-        true if node.optional(input::COSINES).is_none() => {
-            return Err(Declined::new("do_rotary needs cos_cache and sin_cache"));
-        }
         true => {
             let offset = attributes.int("rotary_offset", 0)?;
             let offset = usize::try_from(offset).map_err(|_| Declined::new(format!("rotary_offset is {offset}")))?;
             Some(Turn { interleaved: attributes.flag("rotary_interleaved")?, offset })
         }
     };
-    let softcap = attributes.float("softcap", 0.0)?;
-    let window = usize::try_from(attributes.int("local_window_size", -1)?).ok().filter(|&window| window > 0);
-    Ok(Box::new(PagedAttention {
-        heads,
-        shared,
-        scale: attributes.float("scale", 0.0)?,
-        rotary,
-        causal: attributes.flag_or("is_causal", true)?,
-        window,
-        softcap: (softcap > 0.0).then_some(softcap),
-        epsilon: attributes.float("qk_norm_epsilon", 1e-6)?,
-    }))
+    Ok(Box::new(PagedAttention { grouped, rotary, causal: attributes.flag_or("is_causal", true)? }))
 }
 
 pub(super) const OPS: &[Entry] = &[Entry { domain: "com.microsoft", op_type: "PagedAttention", parse }];

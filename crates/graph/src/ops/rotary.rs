@@ -1,7 +1,7 @@
 //! Rotary position embeddings: ONNX's `RotaryEmbedding` and com.microsoft's.
 use crate::expr::{Binary, Expr};
 use crate::lower::Lower;
-use crate::ops::group_query_attention::rotate_into;
+use crate::ops::grouped_heads::rotate_into;
 use crate::ops::{Entry, NodeInfo, Op};
 use crate::prim::{Map, Positions, Rotary};
 use crate::{DType, Declined, LowerError, Prim, Val};
