@@ -120,6 +120,8 @@ if has onnxruntime; then
         "$library" ${tiny:+--tiny}
     section decoders "tokens and prompts of decoders" "${on_driver[@]}" "$python" bench/gpu_llm.py "$library" \
         --make ${tiny:+--tiny}
+    section lengths "prompts of new lengths" "${on_driver[@]}" "$python" bench/gpu_prompt_lengths.py "$library" \
+        ${tiny:+--tiny}
     section serve "the server with concurrent clients" "${on_driver[@]}" "$python" bench/gpu_serve.py "$library" \
         --make ${tiny:+--tiny}
     section models "public models against recorded answers" "${on_driver[@]}" "$python" tests/models.py \

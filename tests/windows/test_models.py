@@ -23,7 +23,7 @@ def all_models():
 
 def outputs_of(windows, model, folder, *options):
     """The model's outputs on our provider, and the command's report."""
-    feeds, results = folder / "feeds.npz", folder / "Ergebnisse für alle"
+    feeds, results = folder / "feeds.npz", folder / "Ergebnisse für Wünsche"
     np.savez(feeds, **model["feeds"])
     words = ["run", windows_path(model["path"]), *windows.libraries, "--profile", "hip", *options]
     words += ["--input", windows_path(feeds), "--output", windows_path(results), "--json"]

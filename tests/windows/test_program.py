@@ -19,7 +19,7 @@ def save_model(file):
 
 
 def test_session_with_paths_that_have_spaces_umlauts_and_many_characters(windows, tmp_path):
-    folder = tmp_path / "Modelle für alle" / "さくら" / ("sehr lang " * 12).strip() / ("noch länger " * 10).strip()
+    folder = tmp_path / "Modelle für Grüße" / "さくら" / ("sehr lang " * 12).strip() / ("noch länger " * 10).strip()
     folder.mkdir(parents=True)
     save_model(folder / "Größe.onnx")
     np.save(folder / "x.npy", np.arange(4, dtype=np.float32))
