@@ -1,6 +1,7 @@
 //! Packages the SDK crates as for crates.io, builds the packages, and checks what is in them.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -21,13 +22,14 @@ const MOST_BYTES: u64 = 512 << 10;
 /// Built only if everything is requested: its dependencies take minutes.
 const SLOW: &str = "textgen";
 
-/// Writes the packages to target/package, and builds them there.
+/// Writes the packages to target/packages, and builds them there.
 ///
 /// # Errors
 /// When cargo refuses a manifest, a package does not compile, has files that it should not have, or lacks some.
 pub fn step(context: &Context<'_>) -> Result<Outcome> {
     let workspace = context.workspace;
     let crates = sdk::crates(workspace)?;
+    forget_earlier(workspace, &crates)?;
     let (slow, fast): (Vec<SdkCrate>, Vec<SdkCrate>) = crates.iter().cloned().partition(|one| one.name == SLOW);
     package(workspace, &fast, true)?;
     // Again with the crates that it depends on, because crates.io has none of them.
@@ -51,14 +53,42 @@ pub fn step(context: &Context<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{} crates, {} KiB{unbuilt}", crates.len(), total >> 10)))
 }
 
+/// Removes what earlier runs unpacked and built of our packages. Their versions are the same, so cargo would use them
+/// again instead of the new ones.
+fn forget_earlier(workspace: &Workspace, crates: &[SdkCrate]) -> Result<()> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).unwrap_or_default();
+    // A folder is named after its registry's host, and registries of packages that were just made have none.
+    remove(&home.join("registry/src"), |name| name.starts_with('-'))?;
+    let is_ours = |name: &str| crates.iter().any(|one| name.starts_with(&format!("{}-", one.name)));
+    remove(&folder(workspace).join("debug/.fingerprint"), is_ours)
+}
+
+/// Removes the folders in `parent` with such a name, if there are any.
+fn remove(parent: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
+    let Ok(entries) = fs::read_dir(parent) else { return Ok(()) };
+    for entry in entries {
+        let entry = entry?;
+        if is_wanted(&entry.file_name().to_string_lossy()) {
+            let path = entry.path();
+            fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Where packages are written and built.
+fn folder(workspace: &Workspace) -> PathBuf {
+    workspace.target().join("packages")
+}
+
 fn package(workspace: &Workspace, crates: &[SdkCrate], builds: bool) -> Result<()> {
     let mut package = shell::cargo(workspace.root());
     package.args(["package", "--locked", "--allow-dirty", "--quiet"]).args(sdk::selected(crates));
     if !builds {
         package.arg("--no-verify");
     }
-    // The packages go where `Workspace::target` is, even if cargo's own output is elsewhere.
-    shell::run(package.arg("--target-dir").arg(workspace.target()))
+    shell::run(package.arg("--target-dir").arg(folder(workspace)))
 }
 
 /// What is wrong with the files of one package, given as one path per line.
@@ -74,7 +104,7 @@ fn faults_of(name: &str, list: &str) -> Vec<String> {
 }
 
 fn size(workspace: &Workspace, one: &SdkCrate) -> Result<u64> {
-    let folder = workspace.target().join("package");
+    let folder = folder(workspace).join("package");
     let prefix = format!("{}-", one.name);
     for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
         let entry = entry?;
