@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from genai_support import GOLDENS, cases_of, generator_for, greedy, model_on_device
 from support import LIBRARY
-from test_migraphx import MIGRAPHX
+from migraphx_support import MIGRAPHX
 
 pytestmark = [
     pytest.mark.skipif(not MIGRAPHX, reason="no MIGraphX is given: cargo xtask test --only genai,migraphx gives one"),

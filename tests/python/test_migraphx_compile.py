@@ -4,13 +4,13 @@ import os
 import onnx
 import pytest
 from command_support import document, error
+from migraphx_support import MIGRAPHX, needs_migraphx
 from support import affine_model
 
-MIGRAPHX = os.environ.get("AMDGPU_EP_MIGRAPHX_LIBRARY", os.environ.get("AMDGPU_EP_TEST_MIGRAPHX", ""))
 PROFILE = ["--profile", "migraphx", "--option", "ep.migraphx.target=ref"]
 
 pytestmark = [
-    pytest.mark.skipif(not MIGRAPHX, reason="no MIGraphX is given: cargo xtask migraphx gives one"),
+    needs_migraphx,
     pytest.mark.environment(AMDGPU_EP_MIGRAPHX_LIBRARY=MIGRAPHX),
 ]
 

@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from migraphx_support import close, needs_migraphx, on_the_real_one, ours, session_on
 from onnx import helper
 from support import registered
-from test_migraphx import MIGRAPHX, close, on_the_real_one, ours, session_on
 
-pytestmark = pytest.mark.skipif(not MIGRAPHX, reason="no MIGraphX is given: cargo xtask migraphx gives one")
+pytestmark = needs_migraphx
 
 MICROSOFT = "com.microsoft"
 TABLE = Path(__file__).resolve().parents[2] / "crates/backend-migraphx/src/claim/contrib.rs"

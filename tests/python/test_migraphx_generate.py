@@ -1,11 +1,11 @@
 """`amdgpu-ep generate --profile migraphx`: the recorded tokens of tiny models, with 64-bit and 32-bit ids."""
 import pytest
 from genai_support import GOLDENS, cases_of, folder_of
-from test_migraphx import MIGRAPHX
+from migraphx_support import needs_migraphx
 from textgen_support import command_tokens
 
 pytestmark = [
-    pytest.mark.skipif(not MIGRAPHX, reason="no MIGraphX is given: cargo xtask migraphx gives one"),
+    needs_migraphx,
     pytest.mark.environment(AMDGPU_EP_MIGRAPHX_TARGET="ref"),
 ]
 

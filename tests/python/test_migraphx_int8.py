@@ -7,9 +7,10 @@ import numpy as np
 import onnx
 import pytest
 import support
-from test_migraphx_library import IS_STAND_IN, MIGRAPHX, assigned, session_on
+from migraphx_support import MIGRAPHX, STAND_IN
+from test_migraphx_library import assigned, session_on
 
-pytestmark = pytest.mark.skipif(not MIGRAPHX or IS_STAND_IN, reason="needs a real MIGraphX: cargo xtask migraphx gives one")
+pytestmark = pytest.mark.skipif(not MIGRAPHX or STAND_IN, reason="needs a real MIGraphX: cargo xtask migraphx gives one")
 
 RANGE = 2.0
 WEIGHT = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)

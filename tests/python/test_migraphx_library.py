@@ -3,20 +3,16 @@
 The header says which. Tests that make the library fail need the stand-in.
 """
 import ctypes
-import os
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
 import support
+from migraphx_support import MIGRAPHX, needs_migraphx, on_the_stand_in
 from onnx import TensorProto, helper
 
-MIGRAPHX = os.environ.get("AMDGPU_EP_MIGRAPHX_LIBRARY", os.environ.get("AMDGPU_EP_TEST_MIGRAPHX", ""))
-IS_STAND_IN = "standin" in MIGRAPHX
-
-pytestmark = pytest.mark.skipif(not MIGRAPHX, reason="no MIGraphX is given: cargo xtask migraphx gives one")
-needs_stand_in = pytest.mark.skipif(not IS_STAND_IN, reason="only the stand-in fails on demand")
+pytestmark = needs_migraphx
 
 
 def session_on(chosen, model, **options):
@@ -71,7 +67,7 @@ def test_a_missing_library_is_named():
             session_on(chosen, support.affine_model(5))
 
 
-@needs_stand_in
+@on_the_stand_in
 def test_sessions_free_every_handle():
     with support.registered() as chosen:
         for _ in range(3):
@@ -83,7 +79,7 @@ def test_sessions_free_every_handle():
     assert live_handles() == 0
 
 
-@needs_stand_in
+@on_the_stand_in
 @pytest.mark.parametrize("call", ["parse_onnx_buffer", "program_compile", "program_get_parameter_shapes"])
 def test_a_partition_that_cannot_be_compiled_runs_on_the_cpu(call):
     with support.registered() as chosen:
@@ -95,7 +91,7 @@ def test_a_partition_that_cannot_be_compiled_runs_on_the_cpu(call):
     assert live_handles() == 0
 
 
-@needs_stand_in
+@on_the_stand_in
 @pytest.mark.parametrize("call", ["program_run:2", "program_parameters_create:2", "arguments_size:2"])
 def test_a_run_that_fails_says_why_and_the_next_one_works(call):
     with support.registered() as chosen:
@@ -109,7 +105,7 @@ def test_a_run_that_fails_says_why_and_the_next_one_works(call):
     assert live_handles() == 0
 
 
-@needs_stand_in
+@on_the_stand_in
 @pytest.mark.parametrize("call", ["program_run", "program_parameters_create", "arguments_size"])
 def test_a_program_that_fails_at_its_first_run_is_replaced_by_the_cpu(call):
     library = ctypes.CDLL(MIGRAPHX)
@@ -129,7 +125,7 @@ def test_a_program_that_fails_at_its_first_run_is_replaced_by_the_cpu(call):
     assert live_handles() == 0
 
 
-@needs_stand_in
+@on_the_stand_in
 @pytest.mark.parametrize("target", ["ref", "gpu"])
 def test_a_failure_of_any_call_is_a_reason_or_a_right_answer(target, tmp_path):
     library = ctypes.CDLL(MIGRAPHX)
@@ -166,7 +162,7 @@ def failed(library):
     return library.migraphx_standin_failed()
 
 
-@needs_stand_in
+@on_the_stand_in
 def test_options_reach_the_compiler_in_the_order_it_requires(tmp_path):
     log = tmp_path / "log"
     with support.registered() as chosen:
@@ -196,7 +192,7 @@ def many_outputs(count, rows="rows"):
     return support.bytes_of(helper.make_graph(nodes, "many", [value("x"), value("z")], outputs, constants))
 
 
-@needs_stand_in
+@on_the_stand_in
 @pytest.mark.parametrize("scratch", ["0", "4096"])
 @pytest.mark.parametrize("hip_graph", [0, 1])
 @pytest.mark.parametrize("rows", ["rows", 5])
@@ -217,7 +213,7 @@ def test_programs_of_a_gpu_write_to_parameters_in_stream_order(scratch, hip_grap
     assert live_handles() == 0
 
 
-@needs_stand_in
+@on_the_stand_in
 @pytest.mark.parametrize("hip_graph", [0, 1])
 def test_tensors_on_the_device_stay_there(hip_graph, tmp_path):
     log = tmp_path / "log"
