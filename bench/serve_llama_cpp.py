@@ -1,13 +1,15 @@
 """Our server on the host device beside llama.cpp's `llama-server`, on the same CPU with the same weights.
 
-`bench/gguf_model.py` writes both models. Both servers are started, and `amdgpu-ep bench-serve` measures them in turns, round by
-round, so that other load on the machine affects both. A server that is not measured is stopped (SIGSTOP), because llama.cpp's
-threads spin. The figures of a round are the generated tokens per second of time, and per second of CPU time that all threads of the
-server took, prompts included. Printed are medians over the rounds, and the median of the rounds' ratios. With one thread, CPU time
-hardly depends on other load.
+`bench/gguf_model.py` writes both models. Both servers are started, and `amdgpu-ep bench-serve` measures them
+in turns, round by round, so that other load on the machine affects both. A server that is not measured is
+stopped (SIGSTOP), because llama.cpp's threads spin. The figures of a round are the generated tokens per
+second of time, and per second of CPU time that all threads of the server took, prompts included. The program
+prints medians over the rounds, and the median of the rounds' ratios. With one thread, CPU time hardly depends
+on other load.
 
-That both have the same weights is checked first: the most likely token of each must be among the eight most likely of the other,
-for several prompts. Scores differ slightly, because both round activations to 8 bits, in different ways.
+The program first checks that both have the same weights: the most likely token of each must be among the
+eight most likely of the other, for several prompts. Scores differ slightly, because both round activations to
+8 bits, in different ways.
 
 usage: python bench/serve_llama_cpp.py STAGE LLAMA_SERVER FOLDER FILE.gguf [--threads N] [--rounds N] [--concurrency N,...]
 

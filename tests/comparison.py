@@ -34,7 +34,7 @@ def arrays(outputs):
 
 
 def difference(found, wanted):
-    """Numbers that are no floats, and texts, must be equal; infinities and NaNs must be in the same places."""
+    """Texts, and numbers other than floats, must be equal; infinities and NaNs must be in the same places."""
     found, wanted = np.asarray(found), np.asarray(wanted)
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return WRONG

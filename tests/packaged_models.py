@@ -78,8 +78,8 @@ class Readers:
                 self.of.setdefault(name, []).append((node, at))
 
     def role(self, name):
-        """What a constant is, also behind nodes that change only its shape, and the node; `None` for others, such as
-        shapes."""
+        """The role of a constant and the node that reads it, also through nodes that change only its shape; `None` for
+        other constants, such as shapes."""
         for node, at in self.of.get(name, []):
             if node.op_type in ("Reshape", "Unsqueeze") and at == 0:
                 return self.role(node.output[0])

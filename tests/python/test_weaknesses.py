@@ -1,8 +1,8 @@
 """Known weaknesses of AMD's C++ umbrella, by their number in our list. Our umbrella must not have any of them.
 
-Rows that only show on a GPU, on Windows or in a build are not here. 5, 8 and 9 (PCI addresses, Strix Halo, Instinct and
-RDNA2) are unit tests of `discovery` and `routing`; 13 (forwarded hooks) is in test_forwarding.py, and 20 and 24 (side
-effects, the log line) are in test_backends.py, under their numbers.
+Weaknesses that only show on a GPU, on Windows or in a build are not tested here. 5, 8 and 9 (PCI addresses, Strix Halo,
+Instinct and RDNA2) are unit tests of `discovery` and `routing`; 13 (forwarded hooks) is in test_forwarding.py, and 20
+and 24 (side effects, the log line) are in test_backends.py, under their numbers.
 """
 import gc
 import os

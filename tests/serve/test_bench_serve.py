@@ -1,4 +1,4 @@
-"""`amdgpu-ep bench-serve` against our server. Its reference are the server's own counters."""
+"""`amdgpu-ep bench-serve` against our server. The reference is the server's own counters."""
 import json
 import subprocess
 

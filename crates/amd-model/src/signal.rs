@@ -73,7 +73,7 @@ impl Signal {
     pub fn complete(self, start_ticks: u64, memory: &dyn Memory) -> Result<Option<u32>, AccessError> {
         memory.store_u64(self.0.wrapping_add(START_TICKS), start_ticks)?;
         memory.store_u64(self.0.wrapping_add(END_TICKS), ticks())?;
-        // Read the event first: whoever waits for the value may then destroy the signal.
+        // Read the event first: a thread that waits for the value may destroy the signal as soon as it changes.
         let event = self.event(memory)?;
         memory.add_u64(self.0.wrapping_add(VALUE), u64::MAX)?;
         Ok(event)

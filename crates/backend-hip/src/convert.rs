@@ -89,7 +89,8 @@ pub(crate) fn tensor(view: TensorView<'_>) -> Result<Tensor> {
 fn unpacked(packed: &[u8], dtype: DType, shape: &[usize]) -> Vec<u8> {
     let bits = dtype.bits();
     let shift = 8 - bits;
-    // The number's bits at the top of the byte, then back at the bottom, with the sign if it has one.
+    // `top` has the number's bits at the top of the byte. Shifting them to the bottom extends the sign, if
+    // there is one.
     let widened = |top: u8| match dtype.unpacked() {
         DType::I8 => (top.cast_signed() >> shift).cast_unsigned(),
         _ => top >> shift,

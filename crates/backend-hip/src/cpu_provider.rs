@@ -1,10 +1,10 @@
 //! What ONNX Runtime's CPU provider cannot run either.
 //!
 //! A node that this provider declines goes to the CPU provider. If that has no kernel for it, ONNX Runtime fails with a
-//! message about its own source code; if its kernel refuses the inputs, the first run fails. So we say so first, with
-//! our reason for declining. ONNX Runtime ignores errors while nodes are claimed, so a node without any kernel is claimed,
-//! and compiling it fails. The lists are those of ONNX Runtime 1.31.1: `get_all_opkernel_def` of its Python package
-//! names the kernels.
+//! message about its own source code; if its kernel refuses the inputs, the first run fails. This module reports such
+//! nodes before that, with our reason for declining them. ONNX Runtime ignores errors while nodes are claimed, so a
+//! node without any kernel is claimed, and compiling it fails. The lists are those of ONNX Runtime 1.31.1:
+//! `get_all_opkernel_def` of its Python package names the kernels.
 use std::collections::BTreeMap;
 
 use graph::Declined;
@@ -223,7 +223,7 @@ impl Refusal {
             let ValueType::Tensor(tensor) = value.value_type()? else { continue };
             let with = match tensor.element {
                 ElementType::Bf16 if !has_kernel => "bfloat16",
-                // Caches, mostly. ONNX's own operators that accept these types have kernels.
+                // Mostly the caches of attention. ONNX's own operators that accept these types have kernels.
                 ElementType::F8E4M3Fn | ElementType::F8E5M2 | ElementType::F8E8M0
                     if is_microsoft && op != READS_FLOAT8 =>
                 {

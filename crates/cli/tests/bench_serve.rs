@@ -259,7 +259,7 @@ fn a_slow_server_that_fails_sometimes_is_measured() {
 
 #[test]
 fn a_server_that_cannot_be_reached_is_an_error_with_help() {
-    // Bound, but not listening after this line.
+    // The port is free again after this line.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("http://{address}/v1");
     let output = bench(&url, &[]);

@@ -94,8 +94,9 @@ pub trait Prepared: Send + Sync {
         None
     }
 
-    /// Runs the plan, ordered with other work. Callers use `run`, which is unsafe: it makes their guarantee about the
-    /// addresses the argument of this function. Its type has no public name, so all devices are in this crate.
+    /// Runs the plan, ordered with other work. Callers use `run`, which is unsafe and turns their guarantee about the
+    /// addresses into the argument of this function. The argument's type has no public name, so no other crate can
+    /// implement a device.
     ///
     /// # Errors
     /// Those of `run`.
@@ -128,7 +129,7 @@ pub enum Order<'a> {
         /// Receives failures that occur after the call returns.
         ledger: &'a Arc<Ledger>,
     },
-    /// At every replay of a capture, but not now.
+    /// At every replay of a capture, and not when the call is made.
     Record(&'a Capture),
 }
 

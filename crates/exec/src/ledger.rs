@@ -205,7 +205,7 @@ mod tests {
             let waiter = scope.spawn(|| ledger.wait());
             let later = ledger.enter();
             ticket.close(Ok(()));
-            // `later` may have been registered before the wait began; it ends too.
+            // `later` may have been registered before the wait began, so its work ends too.
             later.close(Ok(()));
             waiter.join().unwrap();
         });

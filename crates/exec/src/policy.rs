@@ -31,7 +31,7 @@ pub(crate) enum Backend {
 
 /// The order in which backends are asked for a step if no measurement decides.
 pub(crate) fn order(prim: &Prim) -> [Backend; 3] {
-    // Convolutions with one tap are products too, but hipDNN has kernels for what they really are.
+    // Convolutions with one tap are products too, but hipDNN has kernels made for convolutions.
     if asks_dnn_first(prim) {
         [Backend::HipDnn, Backend::BlasLt, Backend::Kernels]
     } else {

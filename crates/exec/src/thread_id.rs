@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A unique number for a thread.
 ///
-/// The standard library's thread id allocates heap memory for every thread that asks. On threads that it does not own,
-/// a library cannot free that memory before it is unloaded.
+/// The standard library's thread id allocates heap memory for every thread that asks for it. A library that is
+/// unloaded cannot free that memory on threads that it does not own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadId(u64);
 

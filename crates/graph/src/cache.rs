@@ -151,7 +151,7 @@ pub struct AppendAttention {
 }
 
 impl AppendAttention {
-    /// The two as separate steps; `None` if the step's operands do not match.
+    /// The append and the attention as separate steps; `None` if the step's operands do not match.
     pub fn parts(&self, step: &Step) -> Option<[Step; 2]> {
         let (own, more) = step.inputs.split_at_checked(self.append.turned_at() + 4)?;
         let [keys, values, queries, out] = &step.outputs[..] else { return None };

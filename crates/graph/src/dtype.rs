@@ -63,12 +63,12 @@ impl DType {
         if self.is_float8() { Self::U8 } else { self.unpacked() }
     }
 
-    /// True for integers of which several share a byte in the memory of callers.
+    /// True for packed integers: several of them share a byte in the memory of callers.
     pub const fn is_packed(self) -> bool {
         matches!(self, Self::I4 | Self::U4 | Self::I2 | Self::U2)
     }
 
-    /// The bytes that hold the integers of a packed type one by one; any other type as it is.
+    /// The type with one integer of a packed type in each byte; any other type unchanged.
     pub const fn unpacked(self) -> Self {
         match self {
             Self::I4 | Self::I2 => Self::I8,
@@ -159,11 +159,11 @@ impl fmt::Display for DType {
 /// One value of any type, wide enough to lose nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
-    /// Of a floating-point type.
+    /// A value of a floating-point type.
     Float(f64),
-    /// Of a signed integer type, or `Bool` as 0 and 1.
+    /// A value of a signed integer type, or `Bool` as 0 and 1.
     Int(i64),
-    /// Of an unsigned integer type.
+    /// A value of an unsigned integer type.
     Uint(u64),
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Format {
     largest: u32,
     infinity: Option<u32>,
     not_a_number: u32,
-    /// There is a negative zero. Without one, its code stands for NaN.
+    /// Whether the format has a negative zero. Formats without one use its code for NaN.
     has_negative_zero: bool,
 }
 
@@ -117,7 +117,7 @@ impl Format {
     pub fn encoded(self, expr: &mut Expr, x: Ref, saturate: bool) -> Ref {
         let float = |expr: &mut Expr, value: f64| expr.constant(Scalar::Float(value), DType::F32);
         let x = if expr.dtype(x) == DType::F32 { x } else { expr.cast(x, DType::F32) };
-        // The smallest normal number becomes one, and too large numbers a common one.
+        // Scales the smallest normal number to one. Numbers that are too large for any format are clamped first.
         let magnitude = expr.unary(Unary::Abs, x);
         let cut = float(expr, 2.0f64.powi(20));
         let magnitude = expr.binary(Binary::Min, magnitude, cut);
@@ -160,7 +160,7 @@ impl Format {
         let zero = float(expr, 0.0);
         let mut negative = expr.binary(Binary::Lt, x, zero);
         if self.has_negative_zero {
-            // Only the reciprocal tells the two zeros apart.
+            // The two zeros compare as equal; only their reciprocals differ.
             let reciprocal = expr.unary(Unary::Recip, x);
             let below = expr.binary(Binary::Lt, reciprocal, zero);
             negative = expr.binary(Binary::Or, negative, below);

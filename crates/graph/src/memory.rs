@@ -21,12 +21,12 @@ pub struct Held {
     pub peak: usize,
 }
 
-/// What all tensors hold in host memory together; clones share their bytes and count once.
+/// How much host memory all tensors hold together; clones share their bytes and count once.
 pub fn held() -> Held {
     OWN.held()
 }
 
-/// What all tensors borrow from other owners, such as mapped files.
+/// How much memory all tensors borrow from other owners, such as mapped files.
 pub fn lent() -> Held {
     LENT.held()
 }

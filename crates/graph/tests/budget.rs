@@ -1,4 +1,4 @@
-//! Plans that take too much are rejected during planning: nothing here may take time or memory.
+//! Plans that need too much are rejected during planning: no test here may take much time or memory.
 #![allow(clippy::unwrap_used, clippy::panic)]
 use graph::lower::InputSpec;
 use graph::ops::{self, Attributes, InputInfo, NodeInfo};

@@ -47,8 +47,8 @@ impl Device {
         }
     }
 
-    /// Records that this device may access the memory of `peer`. Copies work either way; the record finds callers that
-    /// enable access twice.
+    /// Records that this device may access the memory of `peer`. Copies work either way; the record detects callers
+    /// that enable access twice.
     pub(crate) fn enable_peer(&self, peer: usize) -> Result<(), Status> {
         if peer == self.index {
             return Err(Status::InvalidDevice);

@@ -125,7 +125,8 @@ pub fn deliver(severity: Severity, text: &CStr) {
     // A callback may register another one, so the lock is not held while it runs.
     let wanted: Vec<Callback> = callbacks().iter().filter(|callback| severity >= callback.least).copied().collect();
     for Callback { call, user, .. } in wanted {
-        // SAFETY: whoever registered it guaranteed that it can be called with this pointer until it is removed.
+        // SAFETY: the caller that registered it guaranteed that it can be called with this pointer until it is
+        // removed.
         unsafe { call(std::ptr::with_exposed_provenance_mut(user), severity, text.as_ptr()) };
     }
 }

@@ -10,7 +10,7 @@ use crate::real::Real;
 pub(crate) struct StepProduct<'a, C> {
     pub size: Size,
     pub matrix: &'a [C],
-    /// Multiples of 1 and of `all`.
+    /// Offsets of each depth in the state and in the matrix: multiples of 1 and of `all`.
     pub depth: [&'a [isize]; 2],
     pub parallel: &'a dyn Parallel,
 }

@@ -46,8 +46,8 @@ pub struct Arch {
     pub lds_bytes: u32,
     /// Compute units, to size grids.
     pub compute_units: u32,
-    /// If a vendor's library runs long attention faster than our own kernels: the number that the counts of queries and
-    /// keys must be a multiple of. The library builds code for each length, which takes cuDNN a second.
+    /// Set if a vendor's library runs long attention faster than our own kernels: it does so if the counts of queries
+    /// and keys are multiples of this number. The library builds code for each length, which takes cuDNN a second.
     pub library_attention: Option<usize>,
 }
 
@@ -86,7 +86,7 @@ const TABLE: [Row; 17] = [
     row("gfx125", 32, Matrix::None, Dot4::None),
     row("sm_", 32, Matrix::Mma, Dot4::Mixed),
     Row {
-        // More than the others, but only if a launch requests it, which the driver table does.
+        // More LDS than on other targets, but only for launches that request it, which the driver table does.
         lds_bytes: 227 << 10,
         // Set only where it was measured through hipDNN: docs/performance.md, "Attention of a prompt".
         library_attention: Some(1024),

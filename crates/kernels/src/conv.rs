@@ -27,7 +27,7 @@ const MAX_GATHERED: u64 = 512;
 const TAP_BYTES: u64 = 8;
 /// Threads of a block of the second pass.
 const JOIN_THREADS: u32 = 256;
-/// Fewer steps than this are not split: the second pass takes about as long as so many.
+/// Sums of fewer steps than this are not split: the second pass takes about as long as this many steps.
 const SPLIT_FROM: u64 = 12;
 /// Steps of a part, at least.
 const PART_STEPS: u64 = 4;
@@ -43,7 +43,7 @@ struct Tile {
     stages: u32,
 }
 
-/// With all of them, a wave issues at least 16 matrix instructions in a step.
+/// The tiles to choose from. With each of them, a wave issues at least 16 matrix instructions in a step.
 const TILES: [Tile; 3] = [
     Tile { rows: 128, columns: 128, depth: 32, threads: 256, stages: 4 },
     Tile { rows: 128, columns: 64, depth: 64, threads: 256, stages: 3 },
@@ -84,7 +84,7 @@ impl Tile {
         if matrix == Matrix::Mma && room > 1 { room } else { 1 }
     }
 
-    /// Bytes of LDS for so many steps, and later for the sums.
+    /// Bytes of LDS for this many steps, and later for the sums.
     fn lds_bytes(&self, stages: u32, arch: &Arch) -> u32 {
         let across = self.columns as u32 / self.waves_across(arch.wave);
         let sums = self.threads / arch.wave * 16 * (across + 4) * 4;
@@ -172,7 +172,7 @@ impl<'a> Work<'a> {
         if !is_flat || !bias || product.out.1.row != 1 || along_taps(weights.view) != Some(1) {
             return None;
         }
-        // The last element of the images, with a block's rows after the last position.
+        // The offsets must fit even for the rows of a block that lie after the last position.
         let [_, height, width] = spatial.right.map(i64::from);
         let [_, y, x] = spatial.right_at;
         let images = i64::from(spatial.images) + TILES[0].rows as i64;

@@ -29,7 +29,8 @@ pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Launches, Declined> {
         return Ok(Launches::nothing());
     }
     if product.norm.is_some() || product.gate.is_some() {
-        // Only this kernel supports them, and transposed, the rows would be those of the other operand.
+        // Only this kernel supports a norm or a gate. The product is not transposed, because its rows would then be
+        // those of the other operand.
         return match Few::of(&product) {
             Some(Few::Rows) if product.spatial.is_none() && product.batches() == 1 => gemv::work(&product, arch),
             _ => Err(Declined::new("a norm or a gate of many rows, or of several products")),

@@ -76,7 +76,7 @@ pub(crate) fn work(prim: &Norm, step: &Step, arch: &Arch) -> Result<Launches, De
         .u32("centre", u32::from(prim.centre))
         .u32("round", u32::from(prim.round_before_scale));
     let dtype = |input: Option<usize>| input.map_or(x.dtype, |input| step.inputs[input].dtype);
-    // Its name differs from the family: CUDA has a function called norm.
+    // The kernel is not called `norm` like its file, because CUDA has a function of that name.
     let kernel = Kernel::new("normalise", TEXT)
         .with([HEADER])
         .set("T", type_name(x.dtype))

@@ -97,7 +97,8 @@ pub(crate) fn work(prim: &Pool, step: &Step, arch: &Arch) -> Result<Launches, De
     let mut spatial_axes = output.map(|extent| (extent, [])).to_vec();
     let mut order = vec![(1, []), (x.shape[0], [])];
     if window.is_some() {
-        // One axis less, runs of rows, and pairs of columns.
+        // The kernel for square windows has one spatial axis less, and its threads compute runs of rows and
+        // pairs of columns.
         spatial_axes[1].0 = output[1].div_ceil(run);
         spatial_axes[2].0 /= across;
         (spatial_axes, order) = (spatial_axes[1..].to_vec(), order[1..].to_vec());

@@ -529,7 +529,7 @@ impl<'a> Product<'a> {
 pub(crate) struct Choice {
     pub splits: u32,
     pub split_depth: u32,
-    /// Vertically and horizontally.
+    /// Tiles vertically and horizontally.
     pub tiles: [u32; 2],
     pub taps_inside: bool,
     pub left_step: i64,

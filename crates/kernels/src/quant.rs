@@ -213,7 +213,7 @@ pub(crate) fn work(prim: &QuantMatMul, fused: &prim::Product, step: &Step, arch:
         return Ok(Launches::nothing());
     }
     if let Some(first) = unpacked(step, arch, 0) {
-        // After what the product itself needs.
+        // The unpacked weights follow the scratch memory that the product itself needs.
         let own = gemm::work(&first.step, arch)?.scratch_bytes;
         if let Some(made) = unpacked(step, arch, own) {
             let mut work = gemm::work(&made.step, arch)?;
@@ -222,8 +222,8 @@ pub(crate) fn work(prim: &QuantMatMul, fused: &prim::Product, step: &Step, arch:
             return Ok(work);
         }
     }
-    // On the twin, the conversions are slow that other GPUs do almost for free, so matrix instructions pay off even for
-    // one row.
+    // Conversions that other GPUs do almost for free are slow on the twin, so matrix instructions pay off there even
+    // for one row.
     let suits = weights.suit_matrix(&product, arch) && (product.rows > 1 || arch.matrix == Matrix::Mma);
     let task = Task { weights: &weights, product: &product, prologue: prologue.as_ref(), gate: fused.gate.as_ref() };
     if !suits {

@@ -22,7 +22,7 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
-    /// The block for `batches` of so many rows over `total` keys, with heads of `size` and `width`: the largest that
+    /// The block for `batches` of this many rows over `total` keys, with heads of `size` and `width`: the largest that
     /// still gives every compute unit a block. Plain scores are products times `alpha`.
     pub(crate) fn new(
         matrix: Matrix,

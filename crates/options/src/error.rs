@@ -137,7 +137,7 @@ impl Problem {
         Self::Malformed { option, key: key.to_owned(), text: text.to_owned(), accepted, nearest }
     }
 
-    /// Whose unknown option this is, if it is one.
+    /// The owner of the unknown option, if the problem is one.
     fn unknown_in(&self) -> Option<Option<Namespace>> {
         match self {
             Self::Unknown { namespace, .. } => Some(*namespace),

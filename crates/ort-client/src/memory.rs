@@ -1,5 +1,5 @@
-//! Memory for tensors, where a session wants it. Every block holds its place, and the place its session, so blocks may
-//! be dropped in any order.
+//! Memory for tensors, where a session wants it. Every block keeps its location alive, and the location its session,
+//! so blocks may be dropped in any order.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;

@@ -1,7 +1,7 @@
 //! A test plugin that violates the plugin contract in the way that the variable `BROKEN` selects at load time. It uses
 //! the raw tables, because the SDK would not allow this.
 //!
-//! It claims no nodes: a session that gets past it runs on other providers.
+//! It claims no nodes: if a session can be created in spite of the fault, it runs on other providers.
 #![allow(missing_docs)]
 use std::ffi::{c_char, c_void};
 use std::ptr;

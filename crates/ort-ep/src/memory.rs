@@ -35,7 +35,7 @@ impl DeviceKind {
     }
 }
 
-/// Which of a device's memories.
+/// The kinds of memory that a device has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryKind {

@@ -1,4 +1,4 @@
-//! What is in memory: some things always, others when they are needed.
+//! Keeps models in memory: some always, others while they are needed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -293,7 +293,7 @@ mod tests {
         (0..count).filter(|&index| pool.loaded(index).is_some()).collect()
     }
 
-    /// Waits until nobody holds the content of a place: a load holds it for a moment after its last request got it.
+    /// Waits until nothing holds the content of a place: a load holds it for a moment after its last request got it.
     async fn released(pool: &Pool<Arc<usize>>, index: usize) {
         let is_held = || matches!(&pool.places()[index].state, State::Loaded { content, .. } if content.is_in_use());
         while is_held() {

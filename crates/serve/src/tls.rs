@@ -15,7 +15,7 @@ use crate::{Error, Settings};
 const CERTIFICATE_HELP: &str = "tls_certificate is a PEM file with the certificate, and those that lead to its root";
 const KEY_HELP: &str = "tls_key is a PEM file with the private key of the certificate, without a password";
 
-/// What accepts connections with TLS 1.2 and 1.3; `None` without a certificate.
+/// The acceptor for connections with TLS 1.2 and 1.3; `None` without a certificate.
 ///
 /// # Errors
 /// When only one of the two files is named, or they do not hold a certificate and its key.

@@ -14,7 +14,7 @@ use crate::error::Doing;
 use crate::model::{Layout, Model};
 use crate::{Error, Result, sampler};
 
-/// What is attempted when a tensor cannot be allocated.
+/// Names the failed action in the error, if a tensor cannot be allocated.
 pub(crate) const MAKING: &str = "allocating the tensors of a run";
 
 /// Which columns hold a token, and at which position.

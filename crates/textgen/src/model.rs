@@ -202,7 +202,7 @@ pub(crate) fn refused(path: &Path, error: Error) -> Error {
 /// The value of [`LAST_LOGITS`] that allows one row of logits per sequence.
 const ALONE: &str = "alone";
 
-/// How the keys of entries begin that decide which backend runs a session, and of those for the hip backend.
+/// Prefixes of entries: those that decide which backend runs a session, and those of the hip backend.
 const OWN_ENTRIES: &str = "ep.amdgpuexecutionprovider.";
 const HIP_ENTRIES: &str = "ep.hip.";
 
@@ -273,7 +273,7 @@ pub(crate) fn session_options(runtime: &Runtime, config: &Config) -> Result<Sess
     make().doing("creating session options")
 }
 
-/// What is attempted when a session does not say where it wants an input.
+/// Names the failed action in the error, if a session does not say where it wants an input.
 const PLACING: &str = "querying where inputs should be allocated";
 
 /// Decoders that also place images and videos have three.

@@ -409,7 +409,7 @@ fn send(engine: &Engine, plan: &Plan, request: Request) -> Sent {
     Sent::Broken
 }
 
-/// Waits for the end of a request, if nobody has.
+/// Waits for the end of a request, unless its reply has been collected already.
 fn collect(plans: &[Plan], sent: &mut [Option<Sent>], replies: &mut [Option<Reply>], number: usize) {
     match sent[number].take() {
         Some(Sent::Served(served)) => {

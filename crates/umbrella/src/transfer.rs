@@ -40,8 +40,8 @@ impl Transfer {
             && self.contexts.iter().any(|context| context.id() == memory.device_id)
     }
 
-    /// The location of the `bytes` bytes at `address`. Our own records are exact; for memory that others allocated we
-    /// ask the driver, and only then rely on what the tensor says.
+    /// The location of the `bytes` bytes at `address`. Our own records are exact. For memory that others allocated,
+    /// we ask the driver; if it does not know the address, we rely on the tensor's description.
     fn location(&self, memory: MemoryDevice, address: usize, bytes: usize) -> Result<MemoryLocation> {
         if let Some(found) = ownership::find(address) {
             if found.bytes_left < bytes {

@@ -116,13 +116,14 @@ fn unpack(folder: &Path) -> Result<()> {
     for program in ["rustc", "cargo"] {
         userland.relocate(&usr.join("bin").join(program))?;
     }
-    // It names the folder of an installation, which the loader would then search instead.
+    // LLVM's library has a search path with the folder of an installation, which the loader would then search instead
+    // of ours.
     let llvm = fs::read_dir(usr.join("lib/x86_64-linux-gnu"))?.flatten().map(|entry| entry.path());
     let is_llvm =
         |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libLLVM.so."));
     userland.drop_own_path(&llvm.into_iter().find(is_llvm).context("LLVM is missing")?)?;
-    // Only MinGW's programs are for everyone's path: the folder also has a C compiler for Linux, which does not run
-    // here.
+    // Put only MinGW's programs into the folder that is added to `PATH`: the unpacked folder also has a C compiler for
+    // Linux, which does not run here.
     let bin = folder.join("bin");
     fs::create_dir_all(&bin)?;
     for tool in ["ar", "as", "dlltool", "gcc-win32", "ld", "nm", "objdump", "ranlib"] {

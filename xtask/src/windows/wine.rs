@@ -11,7 +11,7 @@ use crate::debian::{self, Apt, Userland};
 use crate::workspace::Workspace;
 use crate::{output, shell};
 
-/// The first suite whose Wine has all that programs in Rust import.
+/// The first suite whose Wine has all libraries that Rust programs import.
 const SUITE: &str = "trixie";
 const PACKAGES: [&str; 2] = ["wine64", debian::PATCHELF];
 

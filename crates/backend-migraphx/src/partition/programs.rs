@@ -14,7 +14,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// The state after a failure, which a warning tells the user.
+    /// The state after a failure. Logs a warning.
     pub fn failed(reason: String, shapes: &[Vec<usize>]) -> Self {
         tracing::warn!(target: "amdgpu_ep::run", "a partition runs on the CPU for the shapes {shapes:?}: {reason}");
         Self::Failed(reason)

@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(words_for(128, (16, 16), (32, 32)), 128);
         // The template alone is longer.
         assert_eq!(words_for(8, (1, 30), (2, 31)), 1);
-        // A server that counts nothing sensible.
+        // A server whose token counts make no sense.
         assert_eq!(words_for(128, (16, 0), (32, 0)), 144);
     }
 

@@ -176,7 +176,7 @@ impl Kind {
         }
     }
 
-    /// A first request for people to try.
+    /// An example request for users to try.
     fn example(&self, url: &str, model: &str) -> String {
         let post = |path: &str, body: &str| format!("curl {url}{path} -H 'Content-Type: application/json' -d '{body}'");
         match self {

@@ -52,7 +52,7 @@ pub(super) fn file_at(address: usize) -> Option<PathBuf> {
     }
     let mut name = vec![0; MAX_PATH_UNITS];
     // SAFETY: `name` has room for as many units as the call is told. The module holds the code at `address`, which is
-    // about to run or to be called, so nobody unloads it now.
+    // about to run or to be called, so it is not unloaded now.
     let units = unsafe { GetModuleFileNameW(module, name.as_mut_ptr(), MAX_PATH_UNITS as u32) } as usize;
     // A name that does not fit is cut off and fills the buffer.
     let name = name.get(..units).filter(|name| !name.is_empty() && name.len() < MAX_PATH_UNITS)?;

@@ -41,7 +41,7 @@ pub struct Reserved {
     workspace: *mut u8,
 }
 
-// SAFETY: addresses are numbers; whoever has them keeps the state that they come from.
+// SAFETY: addresses are numbers; the code that uses them keeps the state that they point into.
 unsafe impl Send for Reserved {}
 // SAFETY: as above.
 unsafe impl Sync for Reserved {}

@@ -91,7 +91,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // An error was reported to the caller already: the driver repeats it.
+        // The caller already has the error: the driver only repeats it here.
         let _ = self.sent.synchronize();
     }
 }

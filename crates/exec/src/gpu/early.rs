@@ -1,7 +1,7 @@
 //! Launches that begin before the previous one has ended, if the driver supports that.
 //!
-//! All our kernels wait for that end themselves (`KERNEL` of `hip/prelude.h`). This takes less time than a launch that
-//! begins after the end: the blocks are already resident and have read their first constants.
+//! All our kernels wait for the end of the previous launch themselves (`KERNEL` of `hip/prelude.h`). This takes less
+//! time than a launch that begins after the end: the blocks are already resident and have read their first constants.
 use graph::Plan;
 use graph::plan::BufferPlace;
 use kernels::{Arch, Pointer};

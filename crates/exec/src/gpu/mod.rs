@@ -94,7 +94,7 @@ struct Shared {
     blas: Blas,
     blocks: Blocks,
     lost: Lost,
-    /// Warn only once that captures don't work and that events have no times.
+    /// Warn only once that captures do not work and that events have no times.
     warned_of_graphs: Once,
     warned_of_times: Once,
     /// Streams for runs that come without one and for uploads.
@@ -236,7 +236,7 @@ struct PartitionState {
     device: Arc<Shared>,
 }
 
-/// A partition on a GPU. Activity on constants runs once, on the host.
+/// A partition on a GPU. Work on constants runs once, on the host.
 struct GpuPartition {
     folded: Folded,
     partition: Arc<PartitionState>,

@@ -42,7 +42,7 @@ pub(super) enum Task {
 pub(super) struct ReadyLaunch {
     pub function: Arc<hip::Function>,
     pub launch: Launch,
-    /// The word in the plan's arguments where its own start.
+    /// The word at which this launch's arguments start among those of the plan.
     pub args: usize,
     /// True if its blocks may begin before the previous launch has ended.
     pub is_early: bool,

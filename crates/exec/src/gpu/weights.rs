@@ -19,8 +19,8 @@ const STAGE_BYTES: usize = 8 << 20;
 /// ones.
 const STORED_BYTES: usize = 64 << 10;
 
-/// The constants of a program that plans currently use. Each constant is uploaded once; all constants that are new to a
-/// plan share one allocation.
+/// The constants of a partition that plans currently use. Each constant is uploaded once; all constants that are new to
+/// a plan share one allocation.
 #[derive(Default)]
 pub(super) struct Weights {
     /// By tensor id.
@@ -32,7 +32,8 @@ pub(super) struct Weights {
 struct Known {
     memory: Weak<Counted<DeviceBuffer>>,
     offset: usize,
-    /// The tensor that stands for it on the host, and one with its bytes on the host, if still referenced.
+    /// The stand-in for the constant on the host, and a tensor that has its bytes there, as long as something else
+    /// refers to them.
     stored: WeakTensor,
     here: WeakTensor,
 }

@@ -61,7 +61,7 @@ impl Chain {
         output
     }
 
-    /// The graph as a program, and its input tensors.
+    /// The graph as a compiled partition, and its input tensors.
     pub fn program(mut self, outputs: &[ValueId]) -> (CompiledPartition, Vec<Tensor>) {
         self.graph.set_inputs(self.inputs);
         self.graph.set_outputs(outputs.to_vec());

@@ -101,7 +101,7 @@ pub fn run_once(graph: Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecErro
     run(&CompiledPartition::new(graph, get())?, inputs)
 }
 
-/// Runs a program once.
+/// Runs a compiled partition once.
 pub fn run(program: &CompiledPartition, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
     let outputs = crate::common::run::run_partition(program, inputs);
     let (counts, threads) = (std::env::var_os("EXEC_TEST_COUNTS"), std::env::var_os("EXEC_TEST_THREADS"));

@@ -81,7 +81,7 @@ fn run(graph: &Graph, passes: Selection, rows: usize, widths: &[usize]) -> (Vec<
     (steps, made.iter().map(|made| made.bytes().to_vec()).collect())
 }
 
-/// A program for a device, its plan for tokens of these widths, and its inputs.
+/// A compiled partition for a device, its plan for tokens of these widths, and its inputs.
 fn plan_on(
     device: &dyn Device,
     graph: &Graph,

@@ -120,8 +120,8 @@ fn decoder() -> Graph {
     build.outputs(&made)
 }
 
-/// One program runs everything: a plan cached for a prompt must not be used for the tokens after it, which have the
-/// same shapes as a prompt of one or two tokens.
+/// One compiled partition runs everything: a plan cached for a prompt must not be used for the tokens after it,
+/// which have the same shapes as a prompt of one or two tokens.
 #[test]
 fn hipdnn_runs_a_prompt_and_our_kernels_the_later_tokens() {
     const DNN: &str = "hipDNN: HOST_CPU_ENGINE";

@@ -1,5 +1,5 @@
 //! Checks products whose operands are scaled first: the scaling is part of the product where that gives the same
-//! numbers, and stays a step of its own elsewhere.
+//! numbers, and stays a separate step elsewhere.
 
 use exec::host::HostDevice;
 use exec::{CompiledPartition, Input, Settings};

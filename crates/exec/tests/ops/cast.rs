@@ -94,7 +94,7 @@ fn a_result_may_be_bit_cast() {
     assert_eq!(numbers(&found[0]), wanted);
 }
 
-/// The number of a code: bits of the mantissa, bias, and the first positive code that is no finite number.
+/// The number of a code: bits of the mantissa, bias, and the first positive code that is not a finite number.
 fn number_of(code: usize, mantissa: u32, bias: i32, end: usize, is_unsigned_zero: bool) -> f64 {
     let (magnitude, sign) = (code % 128, if code < 128 { 1.0 } else { -1.0 });
     if is_unsigned_zero && code == 128 {

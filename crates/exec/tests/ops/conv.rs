@@ -68,7 +68,7 @@ fn convolution(x: &Array, w: &Array, bias: Option<&Array>, window: &Window) -> A
 /// x `[n, c, …]` scattered by w `[c, m / groups, …]` into an output with these spatial extents.
 fn transposed(x: &Array, w: &Array, bias: Option<&Array>, window: &Window, spatial: &[usize]) -> Array {
     let mut case = window.of(true, x, w, bias);
-    // What the extents leave out is padding at the end.
+    // The rest of each extent is padding at the end.
     let all =
         Convolution { pads: case.pads.iter().map(|pads| [pads[0], 0]).collect(), ..case.clone() }.output().unwrap();
     for (axis, pads) in case.pads.iter_mut().enumerate() {

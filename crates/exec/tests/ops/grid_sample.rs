@@ -83,7 +83,7 @@ fn volumes_and_lines_are_sampled() {
 
 fn compare(image: &[usize], points: &[usize], modes: &[&str], dtype: DType) {
     let x = Array::random(dtype, image, 1);
-    // Up to three image sizes away, at numbers that are no ties.
+    // Up to three image sizes away, at positions that are not ties.
     let far = Array::random(dtype, points, 2);
     let grid = Array { shape: points.to_vec(), values: far.values.iter().map(|value| 3.07 * value).collect() };
     let grid = Array::from(&grid.tensor(dtype));

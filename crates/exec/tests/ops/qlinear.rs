@@ -63,7 +63,7 @@ fn check(
     let (low, high) = if dtype == DType::I8 { (-128.0, 127.0) } else { (0.0, 255.0) };
     for (at, (found, wanted)) in numbers(&found[0]).into_iter().zip(&wanted.values).enumerate() {
         let exact = wanted / TO.0 + TO.1;
-        // A tie in double precision may be none in single precision.
+        // Numbers that are a tie in double precision may not be one in single precision.
         let is_close = (found - exact.clamp(low, high)).abs() <= 0.501;
         assert!(is_close, "{op_type} of {dtype}: element {at} is {found} instead of {exact}");
     }

@@ -30,8 +30,8 @@ pub struct Window {
     host: *mut u8,
 }
 
-// SAFETY: a window is an address range. Every access is an atomic operation, and whoever made the window vouches for the
-// memory behind it: `Block` outlives the run, and the caller of `Memory::process` promised the rest.
+// SAFETY: a window is an address range. Every access is an atomic operation, and the code that made the window vouches
+// for the memory behind it: `Block` outlives the run, and the caller of `Memory::process` promised the rest.
 unsafe impl Send for Window {}
 // SAFETY: as above.
 unsafe impl Sync for Window {}

@@ -59,8 +59,8 @@ impl Memory {
         self.sanitizer.as_ref()
     }
 
-    /// Adds a buffer of zeros and returns its device address, a multiple of 4096. For a sanitizer nobody has written it. Memory of a process stays as it is, and
-    /// the address is 0.
+    /// Adds a buffer of zeros and returns its device address, a multiple of 4096. To a sanitizer, the buffer counts as
+    /// never written. The memory of a process does not change, and the address is 0.
     pub fn allocate(&mut self, bytes: u64) -> u64 {
         let Kind::Owned(blocks) = &mut self.kind else { return 0 };
         let first = blocks.last().map_or(FIRST, |(first, block)| (first + block.bytes() + GAP).next_multiple_of(4096));

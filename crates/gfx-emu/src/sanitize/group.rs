@@ -59,7 +59,7 @@ impl Group {
         self.number = number;
         self.waves.clear();
         self.acquired = 0;
-        // Cells of other workgroups are told by their number.
+        // Cells of other workgroups are recognised by their number.
         self.cells.resize(words, Cell::EMPTY);
         self.written.clear();
         self.written.resize(words, 0);

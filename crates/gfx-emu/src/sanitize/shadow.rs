@@ -17,7 +17,8 @@ type Chunk = Box<[AtomicU64; CHUNK_WORDS]>;
 #[derive(Debug)]
 pub(super) struct Written {
     chunks: Vec<OnceLock<Chunk>>,
-    /// What the host filled the memory with: bytes with another value were written by somebody who was not seen.
+    /// What the host filled the memory with: bytes with another value have been written without the sanitizer
+    /// seeing it.
     pub filled_with: Option<u8>,
 }
 
@@ -86,7 +87,7 @@ impl Allocation {
 pub enum Visibility {
     /// The host can write it at any time: reads of it are never reports of uninitialised memory.
     Host,
-    /// Only kernels write it, and copies that are told to the sanitizer.
+    /// Only kernels write it, and copies that are reported to the sanitizer.
     Device,
     /// As for `Device`, and the memory is filled with this byte. Bytes with another value count as written.
     Filled(u8),

@@ -18,7 +18,7 @@ fn kernels_are_named_by_what_is_loaded_of_a_code_object() {
     sanitizer.symbols().add_image(base, &image);
     let names = [one, two, two + 64].map(|kernel| sanitizer.symbols().kernel(kernel));
     assert_eq!(names, [Some("one".to_owned()), Some("two".to_owned()), None]);
-    // Damaged images have no names, and are no error.
+    // Damaged images have no names. That is not an error.
     for bytes in [0, 3, 60, 100, 500, 1500] {
         Sanitizer::new().symbols().add_image(base, &image[..bytes]);
     }

@@ -1,4 +1,4 @@
-//! Accesses outside allocations, and reads of what nobody has written.
+//! Accesses outside allocations, and reads of memory that was never written.
 
 use super::planted::{COUNT, Planted};
 use gfx_emu::Space;

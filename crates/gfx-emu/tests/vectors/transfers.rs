@@ -368,7 +368,7 @@ fn every_load_store_and_atomic_moves_the_right_bytes() {
             for lane in 0..lanes {
                 for (part, want) in wanted(what, space, name, lane).into_iter().enumerate() {
                     let Some(want) = want else { continue };
-                    // The last lanes' second places are other lanes', or nobody's.
+                    // The second places of the last lanes belong to other lanes, or to none.
                     if matches!(what, What::Load(data, stride) if *stride > 0 && lane + 1 + stride * words(*data) / 4 >= lanes)
                     {
                         continue;

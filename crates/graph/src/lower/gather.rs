@@ -35,7 +35,7 @@ impl Lower<'_> {
                 self.invalid(format!("axis {axis} of {:?} is empty, so there is nothing to gather", data.shape()))
             );
         }
-        // Above the bound, examining the list costs the planner more than it gains.
+        // With more indices than this, examining them costs the planner more than it gains.
         if let Some(list) = (indices.elems() <= MAX_INDICES).then(|| indices.to_tensor()).flatten() {
             let list = list
                 .to_i64s()

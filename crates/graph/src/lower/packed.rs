@@ -1,4 +1,4 @@
-//! Integers of which several share a byte: packed in the memory of callers, and one in each byte on a device.
+//! Packed integers: several share a byte in the memory of callers; on a device, each has its own byte.
 use crate::expr::Binary;
 use crate::lower::Lower;
 use crate::{DType, LowerError, Scalar, Shape, Val, shape};

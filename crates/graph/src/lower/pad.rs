@@ -16,7 +16,7 @@ pub struct SliceSpec {
     pub step: i64,
 }
 
-/// What a tensor is padded with, if with its own elements.
+/// Which of its own elements a tensor is padded with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outside {
     /// The nearest element, at the border.

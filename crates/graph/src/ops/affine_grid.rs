@@ -58,7 +58,7 @@ impl AffineGrid {
         let index = expr.index(axis as u16);
         let index = expr.cast(index, compute);
         let (step, start) = match (self.align_corners, extent) {
-            // As ONNX's definition: the only position is the first.
+            // As ONNX defines it: a single position counts as the first one.
             (true, 0..=1) => (0.0, -1.0),
             (true, _) => (2.0 / (extent - 1) as f64, -1.0),
             (false, _) => (2.0 / extent as f64, 1.0 / extent as f64 - 1.0),

@@ -7,7 +7,7 @@ use crate::lower::Lower;
 use crate::ops::{Entry, NodeInfo, Op};
 use crate::{DType, Declined, LowerError, Scalar, Shape, Val, shape};
 
-/// Neighbours that one map weighs.
+/// The number of neighbours whose weighted sum one map computes.
 const TAPS_PER_MAP: usize = 4;
 /// Coordinates are cut off here, far outside every image, so that their integers do not overflow.
 pub(super) const FAR: f64 = 1e9;
@@ -175,7 +175,8 @@ impl Image<'_> {
         expr.binary(Binary::Sub, floor, before)
     }
 
-    /// The pixel that is read for one at `at`. It is inside whatever `at` is; zeros are put in later.
+    /// The pixel to read for the position `at`. It is always inside the image; zeros for positions outside are put in
+    /// later.
     fn inside(&self, expr: &mut Expr, at: Ref, extent: usize, index: DType) -> Ref {
         let int = |expr: &mut Expr, value: i64| expr.constant(Scalar::Int(value), index);
         let last = extent as i64 - 1;

@@ -35,7 +35,7 @@ struct GroupQueryAttention {
     rotary: bool,
     interleaved: bool,
     causal: bool,
-    /// The cache holds only the end of a sequence that is longer than it.
+    /// The cache holds only the end of a sequence that is longer than the cache.
     is_windowed: bool,
     /// The width of the numbers in a quantised cache.
     quantised: Option<Width>,

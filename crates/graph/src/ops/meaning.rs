@@ -68,7 +68,7 @@ pub enum Meaning<'a> {
 /// inputs, and on inputs that are the same for all rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowWise {
-    /// No, or it depends on more than the operator.
+    /// Not row by row, or the operator alone does not decide it.
     No,
     /// Elementwise: the inputs are broadcast to each other.
     Elements,

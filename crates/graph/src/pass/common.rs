@@ -22,7 +22,8 @@ pub(super) fn run(graph: &mut Graph) -> usize {
         let node = &mut graph.nodes_mut()[at];
         node.inputs.iter_mut().flatten().for_each(|input| *input = instead[input.0 as usize]);
         let node = &graph.nodes()[at];
-        // Each reader has its own on purpose: it becomes part of the reader, which then reads the quantised value.
+        // Each reader keeps its own DequantizeLinear on purpose: the two are merged later, and the reader then
+        // reads the quantised value.
         if node.op.name() == "DequantizeLinear" {
             continue;
         }

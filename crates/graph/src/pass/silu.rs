@@ -11,7 +11,8 @@ pub(super) fn run(graph: &mut Graph) -> usize {
 fn find(search: Search<'_>, at: NodeId) -> Option<Found> {
     let [a, b] = search.operands(at, Binary::Mul)?;
     // In half precision the model rounds the gate, but a single node would not. A language model trained with that
-    // rounding would then choose other words. The steps are fused anyway, and keep the rounding.
+    // rounding would then choose other words. The stage `fused` makes one step of these nodes anyway, and keeps
+    // the rounding.
     if !matches!(search.graph.value(a).dtype, DType::F32 | DType::F64) {
         return None;
     }

@@ -72,7 +72,7 @@ impl Finder<'_> {
         let (at_scores, made) = self.maker(from, scores, if zero_if_hidden { 2 } else { 1 })?;
         gone.push(at_scores);
         let (expr, operands, at_product, product) = match &made.prim {
-            // Unrounded: it is never stored.
+            // The product is not rounded, because it is never stored.
             prim if is_matmul(prim) && !zero_if_hidden => {
                 (Expr::copy(dtype, dtype.compute()), Vec::new(), at_scores, made)
             }

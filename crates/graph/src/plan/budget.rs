@@ -23,7 +23,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Rejects a plan that takes too much.
+    /// Rejects a plan that needs too much.
     pub(super) fn check(&self, graph: &Graph, plan: &Plan) -> Result<(), LowerError> {
         let label = |step: &Step| graph.nodes().get(step.node as usize).map_or_else(String::new, |node| node.label());
         let outputs = plan.outputs.iter().map(|output| shape::bytes(&output.shape, output.dtype).unwrap_or(usize::MAX));
@@ -54,7 +54,7 @@ fn largest(plan: &Plan) -> Option<(&Step, usize)> {
 /// The largest tensor that a step reads element by element, and its bytes with repetitions and padding.
 pub(super) fn walked(step: &Step) -> Option<(&View, usize)> {
     let repeats_once = match &step.prim {
-        // Their inputs are either as large as their outputs, which count as memory, or only partly read.
+        // The inputs of these steps are either as large as the outputs, which count as memory, or only partly read.
         Prim::Map(_) | Prim::Gather | Prim::GatherElements(_) | Prim::GatherNd(_) => return None,
         // Weights and caches repeat for each batch and head, and the result is stored for each of them.
         Prim::Append(_)

@@ -97,7 +97,7 @@ pub extern "C" fn hipStreamSynchronize(stream: *mut c_void) -> c_int {
     guard(|runtime| {
         thread::may_block()?;
         tails(runtime, stream)?.iter().for_each(Ticket::wait);
-        // Report what that work found.
+        // Report corruption that this work has revealed.
         crate::errors::check_fault()
     })
 }

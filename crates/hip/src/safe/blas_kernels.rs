@@ -1,7 +1,7 @@
 //! Whether a hipBLASLt has kernels for a chip.
 //!
-//! Its kernels are files beside it. Without those of the chip it prints several lines to stderr, and then refuses every
-//! product with a status that also means a wrong argument. So look for the files before calling it.
+//! The kernels are files beside the library. Without those for the chip, hipBLASLt prints several lines to stderr, and
+//! then refuses every product with a status that also means a wrong argument. So look for the files before calling it.
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 const FOLDER_VARIABLE: &str = "HIPBLASLT_TENSILE_LIBPATH";
 /// The folder of the kernels, from that of the library.
 const FOLDER: &str = "hipblaslt/library";
-/// What the names of the files that list a chip's kernels begin with.
+/// The prefix of the names of files that list a chip's kernels.
 const LIST: &str = "TensileLibrary";
 
 /// The folder where hipBLASLt would find kernels for the target, if it is certain that it has none.
 pub(crate) fn folder_without_kernels(library: &Path, target: &str) -> Option<PathBuf> {
     let named = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let folder = named.or_else(|| library.parent().map(|folder| folder.join(FOLDER)))?;
-    // A package may keep them in another place: then the library has to say what it finds.
+    // A package may keep the kernels elsewhere. Then only the library itself knows which ones it has.
     (folder.is_dir() && !lists_kernels(&folder, target)).then_some(folder)
 }
 

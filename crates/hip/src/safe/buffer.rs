@@ -179,8 +179,8 @@ impl PinnedBuffer {
 
     /// The bytes. Work that was enqueued with [`PinnedBuffer::address`] must not be writing them.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: `bytes` zeroed bytes belong to this buffer; whoever enqueued writes to it, through an unsafe call,
-        // vouched for their order.
+        // SAFETY: `bytes` zeroed bytes belong to this buffer; writes to it were enqueued through unsafe calls, whose
+        // callers vouched for their order.
         unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.bytes) }
     }
 

@@ -133,8 +133,8 @@ impl GraphExec {
             self.device.stream_wait(stream, event)?;
         }
         let _scope = self.device.enter()?;
-        // SAFETY: the handle is ours and live, a `RawStream` is live for its lifetime, and whoever recorded the work
-        // through unsafe calls vouched for every launch.
+        // SAFETY: the handle is ours and live, a `RawStream` is live for its lifetime, and the unsafe calls that
+        // recorded the work vouched for every launch.
         unsafe { graph::launch(self.device.driver().runtime(), self.handle, stream.handle()) }?;
         if host_work.functions.is_empty() {
             return Ok(());

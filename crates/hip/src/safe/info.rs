@@ -79,7 +79,7 @@ fn read_arch(runtime: &Runtime, ordinal: c_int) -> String {
     found.unwrap_or_else(|| UNKNOWN_ARCH.to_owned())
 }
 
-/// A name without the target: whoever prints a name prints the target too.
+/// A name without the target, because messages print the target beside the name.
 fn nameless(kind: DriverKind) -> &'static str {
     match kind {
         DriverKind::Amd => "AMD GPU",

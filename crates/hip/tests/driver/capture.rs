@@ -220,7 +220,7 @@ fn a_stream_works_again_after_an_interrupted_capture(device: &Device) -> Outcome
     assert!(matches!(&interrupted, Err(error) if error.is_capture()), "{interrupted:?}");
     assert!(matches!(setup.stream.end_capture(), Err(error) if error.is_capture()));
     assert_eq!(device.capture_status(setup.stream.raw())?, CaptureStatus::None);
-    // Neither the stream nor synchronous work of others remembers it.
+    // The failure affects neither the stream nor synchronous work elsewhere.
     setup.middle.fill(0, 64, 9)?;
     setup.stream.synchronize()?;
     let sent = pattern(BYTES, 5);

@@ -53,7 +53,7 @@ impl Operand {
         NAMES.get(self.number).copied().unwrap_or_default()
     }
 
-    /// The operand's field in texts.
+    /// The operand's field name in generated code.
     pub fn field(&self) -> String {
         if self.is_index { format!("index{}", self.number) } else { self.name().to_owned() }
     }

@@ -223,7 +223,7 @@ impl ForeignFactory {
                 create(self.raw, devices.as_ptr(), metadata.as_ptr(), devices.len(), options, logger, &mut raw)
             })
         };
-        // What came with an error is not ours to release.
+        // If the call failed, we own nothing that has to be released.
         self.runtime.check("CreateEp", status)?;
         if raw.is_null() {
             return Err(Error::ep_fail("CreateEp reported success, but returned no execution provider"));

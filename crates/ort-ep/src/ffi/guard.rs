@@ -18,17 +18,17 @@ pub(super) struct Border {
 }
 
 impl Border {
-    /// The border of an object that belongs to the environment.
+    /// Guards an object that belongs to the environment.
     pub fn new(runtime: Runtime, lasting: LoggerHandle) -> Self {
         Self { runtime, logger: lasting, lasting }
     }
 
-    /// The border of an object that belongs to a session.
+    /// Guards an object that belongs to a session.
     pub fn for_session(self, logger: LoggerHandle) -> Self {
         Self { logger, ..self }
     }
 
-    /// The border without the session: for objects that may outlive it, and for releasing the rest. ONNX Runtime 1.24
+    /// The same without the session: for objects that may outlive it, and for releasing all others. ONNX Runtime 1.24
     /// releases execution providers after the session's logger.
     pub fn after_session(self) -> Self {
         Self { logger: self.lasting, ..self }

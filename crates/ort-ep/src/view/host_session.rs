@@ -12,7 +12,7 @@ use crate::{ElementType, Error, Result, Runtime};
 /// A tensor in host memory.
 #[derive(Clone, Copy, Debug)]
 pub struct HostTensor<'a> {
-    /// The model's input it is for.
+    /// The name of the model's input.
     pub name: &'a str,
     /// The element type.
     pub element: ElementType,

@@ -90,7 +90,7 @@ impl<'a> Tensor<'a> {
             return Ok(&[]);
         }
         // SAFETY: `host_range` checked that the host can read there; the runtime returned address and size of one
-        // buffer, which lives as long as the value and isn't written during `'a` (see `KernelContext::output` and
+        // buffer, which lives as long as the value and is not written during `'a` (see `KernelContext::output` and
         // `TensorMut`).
         Ok(unsafe { std::slice::from_raw_parts(address, bytes) })
     }

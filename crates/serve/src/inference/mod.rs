@@ -158,8 +158,8 @@ fn run(session: &Session, tensors: &[Tensor], wanted: &[(String, bool)]) -> Resu
     })
 }
 
-/// Whether a run failed whatever its inputs are: the device or its driver failed, or our code. ONNX Runtime's own kernels
-/// have no such code; what they refuse is the inputs' fault.
+/// Whether the inputs are not to blame for a failed run: the device or its driver failed, or our code. ONNX Runtime's
+/// own kernels have no such code; what they refuse is the inputs' fault.
 fn is_of_the_device(error: &ort_client::Error) -> bool {
     match error.code() {
         // A status in an exception of ONNX Runtime keeps its code only in the text.

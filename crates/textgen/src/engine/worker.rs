@@ -280,7 +280,7 @@ impl Worker {
     fn prompt(&mut self, slot: usize) {
         let Some(sequence) = &self.slots.get(slot).running else { return };
         let (tokens, id) = (sequence.tokens().to_vec(), sequence.request);
-        // A sequence that lost its row runs everything again; its answer is no prompt.
+        // A sequence that lost its row runs everything again. Only prompts are looked up in the cache, not answers.
         if self.reuse == Reuse::Prefix && sequence.generated() == 0 {
             let before = self.slots.get(slot).tokens.len();
             if let Some(copy) = self.slots.catch_up(slot, &tokens) {

@@ -134,7 +134,7 @@ mod tests {
         for from in [8000, 11_025, 22_050, 24_000, 32_000, 44_100, 48_000, 96_000, 15_999] {
             let (found, expected) = (converted(&tone(from, 1000.0, 0.2), from, 16_000, 777), tone(16_000, 1000.0, 0.2));
             assert!(found.len().abs_diff(expected.len()) <= 1, "{from}: {} samples", found.len());
-            // The ends know nothing of what would come before and after.
+            // At the ends, the filter lacks the samples before and after.
             let middle = 400..found.len() - 400;
             let furthest = middle.map(|i| (found[i] - expected[i]).abs()).fold(0.0, f32::max);
             assert!(furthest < 1e-3, "{from}: {furthest}");

@@ -1,6 +1,6 @@
-//! Tokens that a transcript must not contain, as `generation_config.json` lists them: signs of what is not speech, and
-//! tokens that must not come first. The model builder does not write this file; copied from the original model into the
-//! folder, it has the same effect as in the transformers library.
+//! Tokens that a transcript must not contain, as `generation_config.json` lists them: markers of sounds that are not
+//! speech, and tokens that must not come first. The model builder does not write this file; copied from the original
+//! model into the folder, it has the same effect as in the transformers library.
 
 use std::io::ErrorKind;
 use std::sync::Arc;

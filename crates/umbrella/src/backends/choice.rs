@@ -17,7 +17,7 @@ pub(crate) struct Session<'s> {
     pub request: &'s EpRequest<'s>,
     pub options: &'s Options,
     pub context: &'s Arc<DeviceContext>,
-    /// Positions of the selected devices that mean `context`.
+    /// The position of `context` among the selected devices.
     pub device: Option<usize>,
 }
 

@@ -22,7 +22,7 @@ pub(super) fn remember(backend: Option<&BackendName>) {
     });
 }
 
-/// What `amdgpu_ep_last_backend` gives.
+/// The result of `amdgpu_ep_last_backend`.
 pub(crate) fn last() -> &'static CStr {
     LAST.get()
 }
