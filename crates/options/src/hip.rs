@@ -24,14 +24,14 @@ macro_rules! hip_options {
 const AUTO_ON_OFF: Kind = Kind::Choice(&["auto", "on", "off"]);
 
 hip_options! {
-    HIPDNN: "hipdnn", AUTO_ON_OFF, Anyone, "`auto`", "which steps may run on hipDNN ([engine.md](engine.md#hipdnn))";
+    HIPDNN: "hipdnn", AUTO_ON_OFF, Anyone, "`auto`", "which steps may run on hipDNN ([engine-libraries.md](engine-libraries.md#hipdnn))";
     BLASLT: "blaslt", Kind::Choice(&["auto", "off"]), Anyone, "`auto`", "on a GPU: `off` keeps matrix products from BLASLt, so that hipDNN or our own kernels run them ([engine-libraries.md](engine-libraries.md#what-runs-a-step))";
     REPLAY: "replay" or "graph", AUTO_ON_OFF, Anyone, "`auto`", "on a GPU: `auto` captures a plan and replays it once its addresses repeat, `on` also captures every new set of addresses, `off` launches each kernel";
-    GRAPH_CAPTURE: "graph_capture", Kind::Switch, Anyone, "`0`", "`1` lets ONNX Runtime capture runs and replay them ([engine.md](engine.md#captures))";
+    GRAPH_CAPTURE: "graph_capture", Kind::Switch, Anyone, "`0`", "`1` lets ONNX Runtime capture runs and replay them ([engine-captures.md](engine-captures.md))";
     TF32: "tf32", Kind::Switch, Anyone, "`0`", "`1` lets a GPU round the operands of single-precision matrix products to TF32";
-    TUNE: "tune", Kind::Choice(&["auto", "on", "again", "off"]), Anyone, "`auto`", "on a GPU: `auto` uses existing measurements, `on` measures steps without one, `again` measures all steps, `off` ignores measurements ([engine.md](engine.md#tuning))";
-    LAST_LOGITS: "last_logits", Kind::Choice(&["on", "alone", "off"]), Anyone, "`off`", "`on`: the application reads only the logits of each sequence's last token, so the other rows are not computed and are zero. `alone` leaves those rows out of the output ([engine.md](engine.md#decoders))";
-    STATIC_PAD_SEQ: "static_pad_seq", Kind::Switch, Anyone, "that of `ep.migraphx.static_pad_seq`, which ONNX Runtime GenAI sets", "`1`: the application pads attention masks to a fixed width, so the length of a sequence is taken from the mask's values ([engine.md](engine.md#decoders))";
+    TUNE: "tune", Kind::Choice(&["auto", "on", "again", "off"]), Anyone, "`auto`", "on a GPU: `auto` uses existing measurements, `on` measures steps without one, `again` measures all steps, `off` ignores measurements ([engine-libraries.md](engine-libraries.md#tuning))";
+    LAST_LOGITS: "last_logits", Kind::Choice(&["on", "alone", "off"]), Anyone, "`off`", "`on`: the application reads only the logits of each sequence's last token, so the other rows are not computed and are zero. `alone` leaves those rows out of the output ([engine-decoders.md](engine-decoders.md))";
+    STATIC_PAD_SEQ: "static_pad_seq", Kind::Switch, Anyone, "that of `ep.migraphx.static_pad_seq`, which ONNX Runtime GenAI sets", "`1`: the application pads attention masks to a fixed width, so the length of a sequence is taken from the mask's values ([engine-decoders.md](engine-decoders.md))";
     DISABLE_PASSES: "disable_passes", Kind::List, Anyone, "", "passes and stages to skip, by name ([engine.md](engine.md))";
     MODEL_ARCH: "model_arch", Kind::Hint, Anyone, "", "the type of the model, such as llama, for messages; routing reads the provider's option of this name";
     DEVICE_ID: "device_id", Kind::Number, Anyone, "", "HIP ordinal of the device; must match the device that ONNX Runtime selected";

@@ -134,7 +134,6 @@ fn spaced(number: usize) -> String {
     if number < 1000 { number.to_string() } else { format!("{} {:03}", number / 1000, number % 1000) }
 }
 
-const WIDTH: usize = 960;
 const LEFT: usize = 110;
 const BOX: usize = 160;
 const STEP: usize = 168;
@@ -161,10 +160,12 @@ fn draw(sizes: &BTreeMap<String, Size>) -> String {
         .chain([("floor".to_owned(), LayerRule::Floor, "#eaf2f8", "#2874a6")])
         .chain([("tests only".to_owned(), LayerRule::Development, "#f4f4f4", "#999999")])
         .collect();
-    let height = TOP + rows.len() * ROW + 8;
+    let crates_at = |place| layers::TABLE.iter().filter(move |(_, found)| is_at(place)(*found)).map(|(name, _)| *name);
+    let columns = rows.iter().map(|(_, place, ..)| crates_at(*place).count()).max().unwrap_or_default();
+    let (width, height) = (LEFT + columns * STEP + 8, TOP + rows.len() * ROW + 8);
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
          <text x=\"16\" y=\"26\" font-size=\"16\" font-weight=\"bold\">Crates, their layers and their size</text>\n\
          <text x=\"16\" y=\"46\" fill=\"#555555\">A crate uses only crates of lower layers. Lines of source, without tests/, benches/ and examples/.</text>\n"
     );
@@ -172,8 +173,7 @@ fn draw(sizes: &BTreeMap<String, Size>) -> String {
     for (at, (label, place, fill, stroke)) in rows.into_iter().enumerate() {
         let y = TOP + at * ROW;
         let _ = writeln!(svg, "<text x=\"16\" y=\"{}\" fill=\"#555555\">{label}</text>", y + 31);
-        let names = layers::TABLE.iter().filter(|(_, found)| is_at(place)(*found)).map(|(name, _)| *name);
-        for (column, name) in names.enumerate() {
+        for (column, name) in crates_at(place).enumerate() {
             let lines = sizes.get(name).map_or(0, |size| size.sources);
             let (x, bar) = (LEFT + column * STEP, (BOX - 16) * lines.min(FULL) / FULL);
             let _ = writeln!(
@@ -255,5 +255,10 @@ mod tests {
         let svg = draw(&recorded.collect());
         assert_eq!(svg.matches("1 200 lines").count(), layers::TABLE.len());
         assert!(svg.contains(">umbrella<") && svg.contains(">layer 6<"));
+        let numbers = |before: &str| -> Vec<usize> {
+            svg.split(before).skip(1).filter_map(|rest| rest.split([' ', '"']).next()?.parse().ok()).collect()
+        };
+        let ends = numbers("<rect x=\"").into_iter().map(|x| x + BOX).max();
+        assert!(ends <= numbers("viewBox=\"0 0 ").first().copied(), "a box lies outside of the picture: {ends:?}");
     }
 }

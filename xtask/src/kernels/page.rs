@@ -54,7 +54,7 @@ fn render(needs: &ResourceTable) -> String {
          - Each stays within the register budget of its kind (`xtask/src/kernels/usage.rs`).\n\
          - Its arguments and block size are those that the launcher uses.\n\n\
          [kernels.csv](kernels.csv) has all {} rows. `cargo xtask kernels` writes it and this page; `cargo xtask test` compiles \
-         a sixth of the\nkernels in each run, `--all` every one. The sources are in `crates/kernels/hip`.\n\n\
+         a ninth of the\nkernels in each run, `--all` every one. The sources are in `crates/kernels/hip`.\n\n\
          ## By target\n\n\
          | target | most registers | by | steps that fill a SIMD | fewest waves | by |\n|---|---|---|---|---|---|\n",
         steps.len(),
