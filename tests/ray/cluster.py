@@ -73,7 +73,7 @@ class Application:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT_SECONDS)
 
     def is_whole(self, count):
-        """Whether so many replicas run, by Ray's count too."""
+        """Whether `count` replicas run, by Ray's count too."""
         deployment = serve.status().applications[self.name].deployments["amdgpu-ep"]
         return deployment.replica_states == {"RUNNING": count} and len(self.servers()) == count
 

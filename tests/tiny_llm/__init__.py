@@ -14,7 +14,7 @@ GOLDENS_FILE = HERE / "goldens.json"
 
 
 def place():
-    """Where models are stored. The name depends on the code that writes them, so a change makes them anew."""
+    """Where models are stored. The name depends on the code that writes them, so a change of it leads to new models."""
     digest = hashlib.sha256()
     for name in ("settings", "weights", "graph", "texts"):
         digest.update((HERE / f"{name}.py").read_bytes())

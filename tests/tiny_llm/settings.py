@@ -21,9 +21,9 @@ class Settings:
     epsilon: float = 1e-5
     # The head is the transposed embedding.
     is_tied: bool = False
-    # Of the weights: fp32, fp16 or int4.
+    # The type of the weights: fp32, fp16 or int4.
     precision: str = "fp32"
-    # Of activations and caches: fp32 or fp16.
+    # The type of activations and caches: fp32 or fp16.
     activations: str = "fp32"
     ids: str = "int64"
     # packed: GroupQueryAttention turns one tensor of queries, keys and values; split: three tensors;
@@ -35,7 +35,7 @@ class Settings:
     softcap: float = 0.0
     # LongRoPE: sequences of more tokens are rotated by other tables; 0 for one pair of tables.
     long_rope: int = 0
-    # For 4-bit weights.
+    # Numbers of 4-bit weights that share a scale.
     block: int = 32
     has_zero_points: bool = False
     has_packed_embedding: bool = False
@@ -58,7 +58,7 @@ class Settings:
         return self.attention != "standard"
 
     def special(self, text):
-        """The id of a special token. They are the last of the vocabulary."""
+        """The id of a special token. Special tokens are the last ones of the vocabulary."""
         return self.vocabulary - len(SPECIALS) + SPECIALS.index(text)
 
     @property

@@ -221,7 +221,7 @@ pub fn emulated(
     })
 }
 
-/// Writes the sources of the kernels that models need on `target` with so many compute units into a folder.
+/// Writes the sources of the kernels that models need on `target` with `units` compute units into a folder.
 ///
 /// # Errors
 /// When a session fails.

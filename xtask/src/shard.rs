@@ -17,7 +17,7 @@ impl Shard {
     /// Everything at once.
     pub const WHOLE: Self = Self { part: 0, parts: 1 };
 
-    /// No items at all: the second of one part.
+    /// No items at all.
     pub const NOTHING: Self = Self { part: 1, parts: 1 };
 
     /// The part that is due at the checked-out commit; outside a git checkout always the same one. Different `offset`s

@@ -13,7 +13,8 @@ const HEAP_DEVICE: u64 = 1;
 const CACHE_DATA_OF_SIMDS: u64 = 9;
 const VENDOR_AMD: u64 = 0x1002;
 
-/// Doorbells of eight bytes, watch points. Not bit 30, debugging: ROCr's hook ends the process for it.
+/// Doorbells of eight bytes, and watch points. Bit 30 (debugging) is not set, because ROCr's hook ends the process for
+/// it.
 const CAPABILITY: u64 = 0x2280;
 
 /// A machine with emulated GPUs.
@@ -26,7 +27,7 @@ pub struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Writes the folder anew.
+    /// Writes the folder; an older one is replaced.
     ///
     /// # Errors
     /// When a file cannot be written.

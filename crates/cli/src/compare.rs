@@ -41,7 +41,7 @@ impl Arithmetic {
         let of_one = |op: &str| {
             let quantises = op.contains("Quantize") || op.starts_with("QLinear") || op.ends_with("Integer");
             match op {
-                // It only reads quantised weights.
+                // This operator only reads quantised weights, and does not quantise anything.
                 "GatherBlockQuantized" => Arithmetic::Plain,
                 "MatMulNBits" | "QMoE" => Arithmetic::RoundedActivations,
                 "MatMulIntegerToFloat" | "QAttention" | "QGemm" => Arithmetic::Quantised,

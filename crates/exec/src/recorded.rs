@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// library's users and must not own heap memory.
 const MAX_STREAMS: usize = 64;
 
-/// Their streams; 0 marks a free slot.
+/// The streams that are being recorded; 0 marks a free slot.
 static STREAMS: Mutex<[usize; MAX_STREAMS]> = Mutex::new([0; MAX_STREAMS]);
 
 fn streams() -> MutexGuard<'static, [usize; MAX_STREAMS]> {

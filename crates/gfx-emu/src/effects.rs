@@ -113,11 +113,11 @@ impl Class {
 /// What an instruction does besides its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effects {
-    /// Registers that it reads, and those that it writes at once.
+    /// Registers that the instruction reads, and those that it writes immediately.
     pub touched: Registers,
-    /// Registers that it writes when it completes.
+    /// Registers that the instruction writes when it completes.
     pub written_later: Registers,
-    /// Whether and how it completes later.
+    /// Whether and how the instruction completes later.
     pub issued: Option<Issued>,
     /// Its class.
     pub class: Class,

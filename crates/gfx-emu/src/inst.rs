@@ -179,8 +179,8 @@ pub enum Control {
     Call(u32),
     /// Lets other waves run.
     Sleep,
-    /// Waits until at most so many operations of each kind are outstanding. Memory is in order here: nothing to do, but an
-    /// observer sees it.
+    /// Waits until at most this many operations of each kind are outstanding. The emulator completes every operation at
+    /// once, so only observers need this.
     Wait(Waits),
     /// No effect that the emulator models.
     Nop,

@@ -6,7 +6,8 @@ use crate::expr::{Binary, Node, Ref};
 use crate::prim::Attention;
 
 impl Attention {
-    /// How many keys precede the first row's own, if no row sees keys after its own, whatever else the scores do.
+    /// How many keys precede that of the first row, if no row sees keys after its own. `None` if the scores do not show
+    /// that.
     pub fn causal(&self) -> Option<i64> {
         let mut at = (self.scores.nodes().len() as Ref).checked_sub(1)?;
         loop {

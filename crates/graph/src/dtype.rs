@@ -173,7 +173,7 @@ impl Scalar {
         Self::from_i64(0, dtype)
     }
 
-    /// One of a type.
+    /// The number 1 in a type.
     pub const fn one(dtype: DType) -> Self {
         Self::from_i64(1, dtype)
     }

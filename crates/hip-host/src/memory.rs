@@ -142,7 +142,7 @@ pub(crate) struct Block {
     pub(crate) kind: Kind,
     /// The flags the caller allocated it with.
     pub(crate) flags: u32,
-    /// None for the caller's own memory. Before the charges: memory is given back before it counts as free.
+    /// None for the caller's own memory. Before the charges, so that memory is given back before it counts as free.
     _storage: Option<Storage>,
     _charges: Vec<Charge>,
 }

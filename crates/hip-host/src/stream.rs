@@ -268,7 +268,7 @@ impl Stream {
 #[derive(Default)]
 pub(crate) struct StreamSet {
     legacy: OnceLock<Weak<Stream>>,
-    /// All of them, including destroyed ones whose work has not finished. Locked while a position is taken.
+    /// All streams, including destroyed ones whose work has not finished. Locked while a position is taken.
     streams: Mutex<Vec<Weak<Stream>>>,
 }
 

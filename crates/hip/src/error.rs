@@ -58,7 +58,7 @@ impl LoadError {
     }
 }
 
-/// Who can fix an error. What callers are told depends on this alone.
+/// Who can fix an error. The status that callers get depends on this alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The caller: an index out of range, shapes that do not match, a stream in the wrong state. Another request may
@@ -66,8 +66,8 @@ pub enum ErrorKind {
     Argument,
     /// No one: there is no code for this, or the loaded library is too old for it.
     Unsupported,
-    /// Whoever holds the memory: there was not enough of it at this moment. A smaller request, or the same one later,
-    /// may succeed.
+    /// Those who use the memory: there was not enough at this moment. A smaller request, or the same one later, may
+    /// succeed.
     Memory,
     /// The owner of the machine: the device, its driver or a library it needs failed. The next request is likely to
     /// fail too.

@@ -43,10 +43,10 @@ impl Engine {
 /// Attributes have been checked against the table of kinds: types, counts, references and required ones. The library
 /// checks what they mean together.
 pub trait Implementation: Sync {
-    /// How it identifies itself.
+    /// How the library identifies itself.
     fn identity(&self) -> Identity;
 
-    /// All its engines, sorted by name.
+    /// All engines of the library, sorted by name.
     fn engines(&self) -> &'static [Engine];
 
     /// The library's data for a new handle; see [`Handle::own`].

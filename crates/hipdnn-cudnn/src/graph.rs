@@ -51,7 +51,7 @@ pub struct Tensor {
 /// A tensor as an operation sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Which of the graph's tensors.
+    /// The index of the tensor in the graph.
     pub tensor: usize,
     /// Extents.
     pub dims: Vec<i64>,
@@ -186,7 +186,7 @@ impl Graph {
         let elems: i64 =
             view.dims.iter().zip(&view.strides).map(|(extent, stride)| (extent - 1) * stride).sum::<i64>() + 1;
         let bytes = match data_type {
-            // In memory they are bits.
+            // cuDNN stores booleans as bits.
             DataType::BOOLEAN => None,
             _ => translate::bytes_of(data_type).and_then(|bytes| Some(bytes * usize::try_from(elems).ok()?)),
         };

@@ -36,9 +36,9 @@ struct Step {
     request: Request,
     /// cuDNN's uids of its tensors.
     numbers: Vec<i64>,
-    /// Where each of them is.
+    /// Where each of these tensors is.
     sources: Vec<Source>,
-    /// Where its own part of the workspace starts.
+    /// Where this step's part of the workspace starts.
     workspace: usize,
     /// The variant pack of the last run, reused as long as no address changes.
     last: Mutex<Option<Pack>>,

@@ -42,7 +42,7 @@ struct Quantize {
 pub(crate) enum Along {
     /// One number.
     Uniform(f32),
-    /// As many contiguous elements as the row has.
+    /// A number for each element of the row, contiguous.
     Row(*const f32),
 }
 

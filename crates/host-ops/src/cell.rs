@@ -24,7 +24,7 @@ pub(crate) struct Gates<'a, C> {
     pub from_input: &'a [C],
     /// The bias of the recurrent weights.
     pub recurrent_bias: &'a [C],
-    /// Of the input, output and forget gates.
+    /// The peephole weights of the input, output and forget gates.
     pub peepholes: &'a [C],
     /// The product with the recurrent weights.
     pub product: StepProduct<'a, C>,

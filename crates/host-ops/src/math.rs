@@ -142,7 +142,7 @@ pub(crate) mod fused {
     /// The hyperbolic tangent.
     #[inline(always)]
     pub(crate) fn tanh<const F: bool>(x: f32) -> f32 {
-        // Beyond ten it is one.
+        // Beyond ten, tanh rounds to one.
         let e = expm1::<F>(2.0 * at_most(x.abs(), 10.0));
         (e / (e + 2.0)).copysign(x)
     }
@@ -156,7 +156,7 @@ pub(crate) mod fused {
     /// The error function: a polynomial near zero, one minus an exponential further out.
     #[inline(always)]
     pub(crate) fn erf<const F: bool>(x: f32) -> f32 {
-        // Beyond four it is one.
+        // Beyond four, erf rounds to one.
         let t = at_most(x.abs(), 4.0);
         let s = t * t;
         let far = fma::<F>(-1.728_534_7e-5, t, 3.831_971_3e-4);

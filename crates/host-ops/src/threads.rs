@@ -82,7 +82,7 @@ impl Shared {
             drop(state);
             job.work();
             state = self.lock();
-            // It has no tasks left: other workers need not look at it.
+            // The job has no tasks left, so other workers need not look at it.
             state.job.take_if(|current| Arc::ptr_eq(current, &job));
             state.inside -= 1;
             if state.inside == 0 {

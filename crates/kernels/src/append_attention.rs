@@ -18,7 +18,7 @@ pub(crate) fn work(both: &AppendAttention, step: &Step, arch: &Arch) -> Result<L
     one_launch(both, step, &update, &attention, arch).or_else(|_| two_launches(both, &update, &attention, arch))
 }
 
-/// Both in one launch.
+/// The append and the attention in one launch.
 fn one_launch(
     both: &AppendAttention,
     step: &Step,

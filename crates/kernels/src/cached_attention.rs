@@ -27,7 +27,7 @@ const MAX_ROWS: usize = 8;
 const MAX_ROOM: usize = 1024;
 /// Threads per block of the kernel without tiles.
 const THREADS: u32 = 128;
-/// Its blocks per compute unit.
+/// Blocks of that kernel per compute unit.
 const BLOCKS: usize = 4;
 /// Maximum number of parts that the keys are split into.
 const MAX_PARTS: usize = 64;

@@ -396,7 +396,7 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// The transposed product. Not for convolutions.
+    /// The transposed product. Convolutions cannot be transposed.
     pub fn turned(mut self) -> Self {
         std::mem::swap(&mut self.left, &mut self.right);
         std::mem::swap(&mut self.rows, &mut self.columns);

@@ -41,7 +41,8 @@ const BUSY_WAVES: u64 = 16;
 const BUSY_AHEAD: u64 = 12;
 /// The maximum number of rounds that counts as few.
 const SHORT: u64 = 4;
-/// For `hip/quant_row.hip`: what a round reads of a column, the columns of a wave, and the bytes of a round in LDS.
+/// Of `hip/quant_row.hip`: the numbers that a round reads of a column, the columns of a wave, the bytes of a round in
+/// LDS.
 const ROW_ROUND: u64 = 256;
 const ROW_COLUMNS: u64 = 16;
 const ROW_SLOT: u64 = 2304;
@@ -245,8 +246,8 @@ struct Cut {
 }
 
 impl Cut {
-    /// For `groups` of columns, each of which a wave processes in `rounds`: as many waves as keep the device busy,
-    /// `busy` per compute unit. `made_of` groups belong to the same block.
+    /// Splits `groups` of columns, each of which a wave processes in `rounds`, among as many waves as keep the device
+    /// busy: `busy` per compute unit. `made_of` groups belong to the same block.
     fn new(groups: u64, made_of: u64, rounds: u64, busy: u64, threads: u32, arch: &Arch) -> Result<Self, Declined> {
         let (waves, units) = (u64::from(threads / arch.wave), u64::from(arch.compute_units));
         let mut parts = 1;

@@ -198,7 +198,7 @@ impl Job<'_> {
         let (rows, lanes) = if lanes <= 32 {
             (Rows::Spans, lanes)
         } else {
-            // Two packs per thread.
+            // A thread has two packs.
             (Rows::Ragged, ragged_packs(elems, pack).div_ceil(2).next_power_of_two().min(32))
         };
         is_busy(lanes).then_some(Geometry { columns: false, pack, lanes, segments: 1, rows })

@@ -8,7 +8,7 @@ pub enum Level {
     Shipped,
     /// Sessions compile their kernels when they are created.
     Compiled,
-    /// There are none, for this reason.
+    /// There are no kernels, for this reason.
     Refused(&'static str),
 }
 

@@ -21,10 +21,10 @@ pub(crate) struct Team {
 }
 
 impl Team {
-    /// For `rows` rows of `packs` packs of `pack` elements.
+    /// The team for `rows` rows of `packs` packs of `pack` elements.
     ///
-    /// The elements that its threads hold pay for what a team has to do for every row, and teams of 32 threads need no
-    /// barrier: so use few threads with many elements each. Elements that are not packed cost more registers.
+    /// The more elements a thread holds, the less the team's work for every row matters. Teams of 32 threads need no
+    /// barrier. So use few threads with many elements each. Elements that are not packed cost more registers.
     pub fn new(rows: u32, packs: u32, pack: u32, element_bytes: usize, arch: &Arch) -> Self {
         let most = if element_bytes > 4 || pack == 1 { 8 } else { 8 * pack.min(4) };
         let held = [8, 16, 32].into_iter().filter(|&elems| elems <= most).map(|elems| elems / pack);

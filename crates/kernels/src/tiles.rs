@@ -53,7 +53,7 @@ impl Tile {
             waves,
             keys,
             split,
-            // If the twin's registers have room for scores besides weights; with fewer waves there is no gain.
+            // Only if the twin's registers have room for scores besides weights; with fewer waves there is no gain.
             ahead: matrix == Matrix::Mma && is_small && is_plain && (fragments, keys) == (2, 64),
         };
         let is_enough = |tile: &Self| batches * rows.div_ceil(tile.rows) >= arch.compute_units as usize;

@@ -45,7 +45,7 @@ fn runs_a_model_on_the_cpu() {
     assert_eq!(wrong, "expected a tensor of int64, found a tensor of float32");
     let empty = Value::from_slice::<f32>(runtime, &[0, 3], &[]).unwrap();
     let outputs = session.run(&[("x", &empty)], &["y"]).unwrap();
-    // Outputs hold what they need.
+    // Outputs keep alive what they need.
     drop((session, environment));
     assert_eq!(outputs[0].to_vec::<f32>().unwrap(), Vec::<f32>::new());
 }

@@ -36,20 +36,20 @@ pub struct Forwarded {
     /// Handles the hooks that the backend lacks. It sees dynamic options before the backend does, and may reject them;
     /// it is never asked to claim or compile nodes.
     pub own: Box<dyn Ep>,
-    /// Whose memory holds the tensors.
+    /// Who provides the memory of the tensors.
     pub memory: BackendMemory,
     /// The text before the backend's own text in compatibility infos of compiled models.
     pub compatibility_prefix: String,
 }
 
-/// Whose memory holds the tensors of a forwarded session.
+/// Who provides the memory of the tensors of a forwarded session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendMemory {
-    /// Our factory's, whatever the backend offers: for plugins that do not know our memory, because their hooks may
-    /// always return their own.
+    /// Our factory, whatever the backend offers. Use this for plugins that do not know our memory, because their hooks
+    /// may always return their own.
     Ours,
-    /// Our factory's, unless the backend's execution provider has its own hooks for a session's allocators or streams.
+    /// Our factory, unless the backend's execution provider has its own hooks for a session's allocators or streams.
     Shared,
-    /// The backend's: if its execution provider has no such hooks, its factory is asked.
+    /// The backend: its execution provider, or its factory if that has no such hooks.
     Backend,
 }

@@ -27,7 +27,7 @@ pub trait Profiler: Send + Sync + 'static {
         Ok(())
     }
 
-    /// That event ends.
+    /// One of ONNX Runtime's own events ends.
     ///
     /// # Errors
     /// Reported in ONNX Runtime's log.

@@ -22,7 +22,7 @@ pub trait Resident: Clone + Send + Sync + 'static {
     fn bytes(&self) -> Option<u64>;
 }
 
-/// What may be loaded at once. Without a limit, everything may.
+/// Limits on what is loaded at the same time; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PoolLimits {
     /// Places on demand.
@@ -45,7 +45,7 @@ struct Place<T> {
     state: State<T>,
 }
 
-/// The end of a load, once there is one.
+/// The result of a load; `None` while it is in progress.
 type End<T> = Option<Result<T, Failure>>;
 
 enum State<T> {
@@ -58,9 +58,9 @@ enum State<T> {
 enum Found<T> {
     Loaded(T),
     Loading(watch::Receiver<End<T>>),
-    /// It can be loaded after these, which made room, are dropped.
+    /// The content can be loaded after these contents, which made room, are dropped.
     Room(watch::Sender<End<T>>, Vec<T>),
-    /// There would be room only without what is in use.
+    /// Everything that would have to make room is in use.
     Full,
 }
 
@@ -80,7 +80,7 @@ impl<T: Resident> Pool<T> {
         self.places()[index].fill(content);
     }
 
-    /// What is loaded in a place.
+    /// The content of a place, if it is loaded.
     pub fn loaded(&self, index: usize) -> Option<T> {
         match &self.places()[index].state {
             State::Loaded { content, .. } => Some(content.clone()),
@@ -102,8 +102,8 @@ impl<T: Resident> Pool<T> {
         self.places().iter().filter(|place| !place.is_empty()).map(|place| place.bytes).sum()
     }
 
-    /// What is in a place on demand. The first request loads it, and others wait for that. If too much is loaded, what
-    /// was used least recently is unloaded. If that is in use, the request waits.
+    /// The content of a place that is loaded on demand. The first request loads it, and others wait for that. If too
+    /// much is loaded, the least recently used content is unloaded. If that is in use, the request waits.
     ///
     /// # Errors
     /// When the load fails. The next request tries again.
@@ -210,7 +210,7 @@ impl<T: Resident> Pool<T> {
         Some(superfluous)
     }
 
-    /// Takes out what is on demand and was not used for a while.
+    /// Takes out contents that were loaded on demand and have not been used for a while.
     pub fn idle(&self, now: Instant) -> Vec<T> {
         let mut unloaded = Vec::new();
         for place in self.places().iter_mut().filter(|place| place.is_on_demand) {

@@ -16,7 +16,7 @@ fn engine(tiny: &Tiny, options: EngineOptions) -> Engine {
     Engine::start(&tiny.model, &tiny.tokenizer, options).unwrap()
 }
 
-/// A request for so many tokens.
+/// A request for at most `max_new_tokens` tokens.
 fn request(prompt: &[u32], max_new_tokens: usize) -> Request {
     Request { max_new_tokens: Some(max_new_tokens), ..Request::new(prompt.to_vec()) }
 }
@@ -50,7 +50,7 @@ fn a_sequence_fills_its_slot_and_ends() {
     assert_eq!(engine.max_length(), 24);
     let sampling = Sampling { min_length: 1000, ..Sampling::default() };
     for (length, most) in [(23, 1), (5, 19), (1, 23)] {
-        // More tokens than there can be.
+        // Requests more tokens than fit.
         let request =
             Request { max_new_tokens: Some(usize::MAX), sampling: sampling.clone(), ..Request::new(prompt(3, length)) };
         let reply = submit(&engine, request).reply();

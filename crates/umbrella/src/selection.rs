@@ -14,7 +14,7 @@ pub struct Candidate {
 /// Why no device is available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectionError {
-    /// There is none.
+    /// The provider has no devices.
     #[error("no device is available\n  help: amdgpu-ep doctor says why")]
     NoDevice,
     /// There is no device with this number.

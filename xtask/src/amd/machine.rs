@@ -10,7 +10,7 @@ use crate::debian::Userland;
 use crate::workspace::Workspace;
 use crate::{built, output, rocm, shell};
 
-/// Where the system's libraries are; the userland's are laid over them.
+/// Where the system's libraries are. Those of the userland are mounted over them.
 const SYSTEM_LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 
 /// Lays the folder `$1` over `$2`, then starts the rest.
@@ -25,7 +25,7 @@ const SETTINGS: [(&str, &str); 6] = [
     // The hook has no virtual memory management.
     ("HIP_MEM_POOL_USE_VM", "0"),
     ("DEBUG_HIP_MEM_POOL_VMHEAP", "0"),
-    // It has no debugger interface either.
+    // The machine has no debugger interface either.
     ("HSA_ENABLE_DEBUG", "0"),
     // While a program exits, ROCr now and then sets an event that it has destroyed, and the hook ends the process for that
     // ("model_set_event: event_id = 6 is not allocated"). Without interrupts there are no events: ROCr looks at signals.
@@ -102,12 +102,12 @@ impl Machine {
         self.environment.push((name, value.into()));
     }
 
-    /// Its variables, for programs that start others through [`Machine::interpreter`].
+    /// The variables of the machine, for programs that start others through [`Machine::interpreter`].
     pub fn environment(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         self.environment.iter().map(|(name, value)| (*name, value.as_path()))
     }
 
-    /// A program on the machine, which may run for so many seconds.
+    /// A program on the machine, which may run for `seconds`.
     pub fn command(&self, program: &Path, seconds: u64) -> Command {
         let mut command = shell::user_program("timeout");
         command.args(["--kill-after=10", &seconds.to_string()]).args(&self.prefix).arg(program);

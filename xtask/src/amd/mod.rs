@@ -25,10 +25,10 @@ use rows::Row;
 /// The GPU that runs every row.
 const FIRST: &str = "gfx1100";
 
-/// One of each further family.
+/// One target of each further family.
 const OTHERS: [&str; 3] = ["gfx1201", "gfx942", "gfx1151"];
 
-/// What to see of the kernels that run.
+/// How the kernels that run are observed.
 #[derive(Clone, Copy)]
 pub struct Watch {
     /// Look for bugs.

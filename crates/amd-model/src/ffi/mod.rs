@@ -21,10 +21,10 @@ use crate::{sanitizer, topology};
 use kernels::Kernels;
 use window::Window;
 
-/// `KFD_IOC_QUEUE_TYPE_COMPUTE_AQL`; the hook passes on no other type but SDMA.
+/// `KFD_IOC_QUEUE_TYPE_COMPUTE_AQL`; besides these, the hook passes on only SDMA queues.
 const COMPUTE_AQL: u32 = 2;
 
-/// What ROCr tells about a queue.
+/// ROCr's description of a queue.
 #[repr(C)]
 #[derive(Debug)]
 pub struct QueueInfo {
@@ -84,9 +84,9 @@ static CREATED: AtomicUsize = AtomicUsize::new(0);
 /// One GPU as ROCr holds it.
 pub struct Model {
     chip: &'static Chip,
-    /// Set when ROCr has told where memory is.
+    /// Set when ROCr has reported where memory is.
     device: OnceLock<Arc<Device>>,
-    /// How to raise events, if that came first.
+    /// How to raise events, if ROCr reports that before the memory.
     set_event: Mutex<Option<Events>>,
 }
 

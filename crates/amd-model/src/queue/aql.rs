@@ -36,7 +36,7 @@ pub enum PacketError {
 pub struct Packet {
     /// What to do.
     pub work: Work,
-    /// What to count down afterwards.
+    /// The signal to decrement afterwards.
     pub completion: Option<Signal>,
 }
 

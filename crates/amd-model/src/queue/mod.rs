@@ -27,15 +27,15 @@ pub struct Ring {
     pub start: u64,
     /// Its size, a power of two.
     pub bytes: u32,
-    /// Where the runtime counts what it has written.
+    /// The address of the counter of what the runtime has written.
     pub write_pointer: u64,
-    /// Where the machine counts what it has processed.
+    /// The address of the counter of what the machine has processed.
     pub read_pointer: u64,
-    /// What it holds.
+    /// The kind of its packets.
     pub kind: Kind,
 }
 
-/// What a ring holds.
+/// The kind of packets in a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// AQL packets.

@@ -139,7 +139,8 @@ impl Command {
             (1, 0) => (Self::Copy { to: address(5), from: address(3), bytes: u64::from(words[1] & COUNT) + 1 }, 7),
             (5, _) => (Self::Fence { address: address(1), value: words[3] }, 4),
             (6, _) => (Self::Trap { event: words[1] & 0x0fff_ffff }, 2),
-            // Without the memory bit it polls a register: the flush of the host's path to memory, which is not emulated.
+            // Without the memory bit, the command polls a register to flush the host's path to memory. That is not
+            // emulated.
             (8, _) if header >> 31 == 0 => (Self::Nop, 6),
             (8, 0) => {
                 let comparison = Comparison::numbered(header >> 28 & 7).ok_or(unknown)?;
@@ -263,7 +264,7 @@ mod tests {
             words[1..].copy_from_slice(&rest);
             if let Ok((command, length)) = Command::parse(&words) {
                 prop_assert!(length >= 1);
-                // It either runs inside of the fake memory, or reports the access.
+                // The command either runs inside the fake memory, or reports the access.
                 let _ = command.run(&Fake::new());
             }
         }

@@ -16,7 +16,7 @@ pub(super) struct Loaded {
     parameters: Vec<Parameter>,
     /// The shapes of the outputs, before trimming.
     pub outputs: Vec<Shape>,
-    /// By parameter index.
+    /// Staging buffers by parameter index.
     staging: HashMap<usize, Buffer>,
     replay: Replay,
     /// True after the first successful run.

@@ -26,9 +26,9 @@ use programs::{Programs, State};
 
 /// Maps a partition's tensors to positions in the fused node.
 pub(crate) struct Positions {
-    /// For each input of the model.
+    /// The position of each input of the model.
     pub inputs: Vec<usize>,
-    /// For each output of the model.
+    /// The position of each output of the model.
     pub outputs: Vec<usize>,
 }
 

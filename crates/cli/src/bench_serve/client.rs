@@ -172,7 +172,7 @@ impl Client {
         let stream = TcpStream::connect((self.address.0.as_str(), self.address.1)).await.map_err(not_connected)?;
         stream.set_nodelay(true).map_err(not_connected)?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        // Its errors are those of the response, too.
+        // The response reports the errors of the connection too.
         tokio::spawn(connection);
         let response = sender.send_request(request).await.map_err(broken)?;
         Ok((sender, response))

@@ -17,7 +17,7 @@ use crate::random::Random;
 /// The load of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
-    /// Closed loop: so many clients, each with one request at a time.
+    /// Closed loop: this many clients, each with one request at a time.
     Clients(usize),
     /// Open loop: requests per second, whether or not earlier ones were answered.
     Rate(f64),
@@ -55,7 +55,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Sends so many requests, and returns how they ended and how long all of them took.
+    /// Sends this many requests, and returns how they ended and how long all of them took.
     pub async fn run(self: &Arc<Self>, load: Load, requests: usize) -> (Vec<Outcome>, Duration) {
         let start = Instant::now();
         let mut tasks = JoinSet::new();

@@ -31,7 +31,7 @@ const SCHEMA: u32 = 1;
 /// All requests failed.
 const ALL_FAILED: u8 = 1;
 
-/// Without `--requests`: requests of each client, and the least of a measurement.
+/// Defaults of `--requests`: requests of each client, and the minimum of a measurement.
 const REQUESTS_PER_CLIENT: usize = 4;
 const LEAST_REQUESTS: usize = 32;
 

@@ -29,7 +29,7 @@ pub(super) struct Flight {
 struct State {
     /// Completes when the last run is done, or later.
     ended: Option<Arc<Event>>,
-    /// Why waiting for it failed.
+    /// Why waiting for the end failed.
     failure: Option<ExecError>,
 }
 

@@ -54,7 +54,7 @@ pub(super) fn run(
     let mut copies: Vec<HostCopy> = parts.iter().map(|(_, range)| HostCopy::new(range.clone())).collect();
     let mut pairs = copies.iter_mut().zip(&parts);
     let fetched = pairs.try_for_each(|(copy, (buffer, _))| copy.fetch(memory, address(*buffer), device, stream));
-    // Also after an error: the copies must outlive the work that was queued.
+    // Wait also after an error: the copies must outlive the work that was queued.
     let waited = device.stream_synchronize(stream);
     fetched.and(waited)?;
     let copied = copies.iter().map(HostCopy::bytes).sum();

@@ -24,7 +24,7 @@ impl Lost {
             ExecError::Driver(source) if source.is_device_lost() => (place(), Box::new(source)),
             ExecError::DeviceLost { .. } => return error,
             other if self.0.get().is_none() => return other,
-            // Any other failure now is a consequence of that.
+            // Any later failure is a consequence of the lost device.
             other => return self.0.get().cloned().unwrap_or(other),
         };
         let lost = || ExecError::DeviceLost { device: device.to_owned(), node, source };

@@ -15,10 +15,10 @@ use crate::{ExecError, recorded};
 /// Whether plans are captured and replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplayMode {
-    /// If addresses repeat.
+    /// Replay plans whose addresses repeat.
     #[default]
     Auto,
-    /// Whenever possible.
+    /// Replay whenever possible.
     On,
     /// Never.
     Off,

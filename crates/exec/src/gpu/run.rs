@@ -71,7 +71,7 @@ fn queue(plan: &Arc<GpuPlan>, run: &GuaranteedRun<'_>, stream: RawStream<'_>) ->
         let done = work(plan, run, &block, &mut arguments, Some(&flight), stream, true);
         let is_marked = *done.as_ref().unwrap_or(&false);
         done.and(blocks.give_back(block, stream, is_marked))?;
-        // Only after it is recorded: a thread that waits for the flight's last run must not see this event idle.
+        // Set the end after the event is recorded: a thread that waits for the flight's last run must not see it idle.
         flight.ends(end);
         Ok(())
     });
@@ -287,7 +287,7 @@ fn address_of(number: usize) -> *mut u8 {
 struct Watch<'a> {
     observer: &'a dyn Observer,
     device: &'a hip::Device,
-    /// One before the first step and one after each.
+    /// One event before the first step and one after each step.
     marks: Vec<hip::Event>,
     start: Instant,
 }

@@ -23,7 +23,7 @@ const STORED_BYTES: usize = 64 << 10;
 /// a plan share one allocation.
 #[derive(Default)]
 pub(super) struct Weights {
-    /// By tensor id.
+    /// The constants by tensor id.
     known: Mutex<HashMap<u64, Known>>,
     /// Why a constant could not be copied back. Later plans may have used zeros instead.
     failure: Arc<OnceLock<ExecError>>,

@@ -32,7 +32,7 @@ fn weights() -> usize {
 /// How a head tied to an embedding is stored.
 #[derive(Clone, Copy, Debug)]
 enum Tie {
-    /// As the transposed table, a separate constant by name and bytes.
+    /// As the transposed table, which is a separate constant with its own name and bytes.
     Turned,
     /// As a copy of the table.
     Copied,

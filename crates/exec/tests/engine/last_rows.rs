@@ -175,7 +175,7 @@ const LENGTHS: [[i64; BATCH]; 4] = [[30, 9], [6, 6], [3, 6], [1, 2]];
 #[test]
 fn rows_of_last_tokens_are_right_and_others_are_zeros() {
     check(&HostDevice::new(), TOTAL, 6, &LENGTHS);
-    // For a prompt as long as the cache, the cache is empty.
+    // A prompt that is as long as the cache starts with an empty cache.
     check(&HostDevice::new(), 6, 6, &[[6, 6], [2, 5]]);
 }
 

@@ -226,7 +226,7 @@ impl Sequences {
 fn sequences_share_a_cache_in_blocks() {
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
         Sequences { dtype, ..Sequences::default() }.check();
-        // With small scores, since rotated keys are rounded to the type.
+        // Keep scores small, because rotated keys are rounded to the type.
         Sequences { dtype, packed: true, half: 8, scale: 0.05, ..Sequences::default() }.check();
     }
     Sequences { slots: true, scale: 0.4, ..Sequences::default() }.check();

@@ -104,7 +104,7 @@ impl Access {
         wave.s64(Src::S(resource)) == u64::from(PRIVATE_APERTURE) << 32
     }
 
-    /// Flat addresses go to LDS, scratch or global memory, lane by lane; those of the two first become offsets.
+    /// Assigns flat addresses to LDS, scratch or global memory, lane by lane. Those in LDS and scratch become offsets.
     pub(super) fn split(&self, wave: &Wave, addresses: &mut Addresses, mask: u64) -> [(Space, u64); 3] {
         if self.is_scratch_buffer(wave) {
             return [(Space::Scratch, mask), (Space::Scratch, 0), (Space::Scratch, 0)];

@@ -60,8 +60,8 @@ impl Data {
 pub enum AtomicOp {
     /// Stores the operand.
     Swap,
-    /// Stores the second operand if memory equals the first. Global: new value first, then what is compared; LDS the
-    /// same after decoding.
+    /// Stores one operand if memory equals the other. In global memory, the new value is the first operand; decoding
+    /// brings those of LDS into the same order.
     CompareSwap,
     /// Adds.
     Add,

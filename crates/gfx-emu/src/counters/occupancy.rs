@@ -39,7 +39,7 @@ fn has_more_registers(target: Target) -> bool {
 }
 
 impl Occupancy {
-    /// Of a kernel on a chip.
+    /// The occupancy of a kernel on a chip.
     pub fn of(target: Target, descriptor: &Descriptor, dispatch: &Dispatch) -> Occupancy {
         let is_cdna = target.family() == Family::Cdna;
         let wave_size = if is_cdna { 64 } else { descriptor.wave_size() };

@@ -98,7 +98,7 @@ impl Peaks {
         self.target.parse::<Target>().is_ok_and(|own| own.family() == target.family())
     }
 
-    /// The least time for what was counted, with waves of so many lanes.
+    /// The least time for the counted work, with waves of `wave_size` lanes.
     pub fn estimate(&self, counters: &Counters, wave_size: u32) -> Estimate {
         let is_cdna = self.target.parse::<Target>().is_ok_and(|own| own.family() == Family::Cdna);
         // A SIMD of CDNA has 16 lanes, one of RDNA 32.

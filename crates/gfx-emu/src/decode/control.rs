@@ -180,7 +180,7 @@ fn waits(text: &Text<'_>) -> Result<Waits, String> {
     let limit = text.operands.last().and_then(|word| number(word)).ok_or("no limit")?;
     let counters = text.name.trim_start_matches("s_waitcnt_").trim_start_matches("s_wait_");
     match counters.split_once('_') {
-        // Two in one: the first one is in the upper byte.
+        // One instruction waits for two counters: the first one is in the upper byte.
         Some((upper, lower)) => {
             set(upper, limit >> 8 & 0x3f);
             set(lower, limit & 0x3f);

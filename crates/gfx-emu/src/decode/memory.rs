@@ -120,7 +120,7 @@ const ATOMICS: [(&str, AtomicOp); 37] = [
     ("max_num_f", AtomicOp::MaxF),
     ("pk_add_f16", AtomicOp::AddPkF16),
     ("pk_add_bf16", AtomicOp::AddPkBf16),
-    // Before gfx11, with the operands in the other order.
+    // The name before gfx11, where the operands are in the other order.
     ("cmpst", AtomicOp::CompareSwap),
 ];
 

@@ -19,9 +19,9 @@ struct DeformConv {
 
 /// The extents of a convolution.
 struct Extents {
-    /// Of the window.
+    /// The extents of the window.
     window: [usize; 2],
-    /// Of the result.
+    /// The extents of the result.
     to: [usize; 2],
 }
 

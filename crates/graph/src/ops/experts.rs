@@ -38,7 +38,7 @@ const EXPERT_SCALES: [usize; 2] = [15, 16];
 /// Where the second half of a gated activation comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Halves {
-    /// There is none.
+    /// Activations are not gated.
     No,
     /// From the third layer.
     Apart,
@@ -280,7 +280,7 @@ impl Packing {
         cx.dense(&scales)
     }
 
-    /// The zero points with each column's in bytes of its own. Without blocks, columns share bytes.
+    /// The zero points, with each column in separate bytes. In models without blocks, columns share bytes.
     fn zeros(self, cx: &mut Lower<'_>, zeros: &Val, bits: usize, shape: [usize; 3]) -> Result<Val, LowerError> {
         let [count, columns, blocks] = shape;
         let bytes = [count, columns, (blocks * bits).div_ceil(8)];

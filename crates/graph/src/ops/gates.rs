@@ -146,7 +146,7 @@ fn parse_gated_add(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
 #[derive(Debug)]
 struct BranchwiseRmsNorm {
     epsilon: f32,
-    /// The branches of a flattened input; `None` if they have an axis of their own.
+    /// The branches of a flattened input; `None` if the branches are a separate axis.
     branches: Option<usize>,
 }
 

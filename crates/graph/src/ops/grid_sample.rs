@@ -262,7 +262,7 @@ impl Image<'_> {
         weight.map_or(value, |weight| expr.binary(Binary::Mul, value, weight))
     }
 
-    /// The weight of neighbour `digit` along an axis; `None` is one.
+    /// The weight of neighbour `digit` along an axis; `None` stands for 1.
     fn weight(&self, expr: &mut Expr, x: Ref, digit: usize) -> Option<Ref> {
         if self.op.mode == Mode::Nearest {
             return None;

@@ -13,7 +13,7 @@ pub(super) fn run(graph: &mut Graph) -> usize {
     let links = Links::new(graph);
     let Some(tokens) = Tokens::of(graph) else { return 0 };
     let mut found = graph.last_rows().filter_map(|output| Tail::before(output, graph, &links));
-    // With several, it is unclear which ones are the logits.
+    // With several such outputs, it is unclear which one holds the logits.
     let (Some(tail), None) = (found.next(), found.next()) else { return 0 };
     drop(found);
     tail.rewrite(graph, tokens);
@@ -49,7 +49,7 @@ impl Tokens {
 struct Tail {
     output: ValueId,
     nodes: Vec<bool>,
-    /// Their inputs from other nodes, with a row per token.
+    /// The inputs of these nodes from other nodes, with a row per token.
     given: Vec<ValueId>,
 }
 

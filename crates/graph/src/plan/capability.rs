@@ -24,13 +24,13 @@ impl Capabilities {
     /// None at all.
     pub const NONE: Self = Self(0);
 
-    /// These, and another one.
+    /// These capabilities, and another one.
     #[must_use]
     pub const fn with(self, capability: Capability) -> Self {
         Self(self.0 | 1 << capability as u32)
     }
 
-    /// These, and another one if a condition holds.
+    /// These capabilities, and another one if a condition holds.
     #[must_use]
     pub const fn with_if(self, condition: bool, capability: Capability) -> Self {
         if condition { self.with(capability) } else { self }

@@ -99,7 +99,7 @@ fn constant_steps(draft: &Draft) -> Vec<bool> {
             sizes.map(|buffer| buffer.elems * buffer.dtype.bytes()).fold(0, usize::saturating_add)
         };
         let most = bytes(&step.inputs).saturating_mul(GROWTH).saturating_add(SMALL_BYTES);
-        // What is written and what is read, including repetitions.
+        // The bytes written or read, whichever are more; repeated reads count again.
         let work = walked(step).map_or(0, |(_, bytes)| bytes).max(bytes(&step.outputs));
         let alone = !step.inputs.is_empty() && step.inputs.iter().all(|view| known[view.buffer.0 as usize]);
         // A buffer that several steps fill in parts, or that is an output of the run, is left alone.

@@ -77,11 +77,11 @@ pub enum CaptureMode {
 /// Whether a stream is being captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureStatus {
-    /// It runs its work.
+    /// The stream runs its work.
     None,
-    /// It records its work.
+    /// The stream records its work.
     Active,
-    /// It recorded something that cannot be captured; ending the capture will fail.
+    /// The stream recorded something that cannot be captured; ending the capture will fail.
     Invalidated,
 }
 

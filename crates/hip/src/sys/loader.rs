@@ -34,7 +34,7 @@ pub(crate) fn load<T>(
     let mut attempts = Vec::new();
     let cuda_driver = match (kind, role) {
         (DriverKind::Nvidia, Role::Runtime) => {
-            // Without it there is no device either, and the CUDA runtime reports that itself.
+            // Without the CUDA driver there is no device either, and the CUDA runtime reports that itself.
             search.cuda_driver().iter().find_map(|candidate| candidate.open(&mut attempts))
         }
         _ => None,

@@ -301,7 +301,7 @@ impl Lowering {
     }
 }
 
-/// With rows and columns swapped.
+/// The view with rows and columns swapped.
 fn turned(view: &View) -> View {
     let mut turned = view.clone();
     turned.dims.swap(2, 3);

@@ -145,7 +145,7 @@ impl Drop for Registration {
         // registered.
         let _ = unsafe { result::set_callback(&*self.backend, deliver, Severity::OFF, self.mode, user) };
         DELIVERIES.wait();
-        // Without the lock: the callback may itself own another registration.
+        // Drop it without the lock: the callback may itself own another registration.
         drop(gone);
     }
 }

@@ -174,11 +174,11 @@ int_casts! {
 
 int_float_casts!(i8 i16 i32 i64 u8 u16 u32 u64);
 
-/// What casts to half precision and to bool need.
+/// Operations that casts to half precision and to bool need.
 pub(super) trait Lane: Plain + PartialOrd {
     /// Zero.
     const NONE: Self;
-    /// As f64, on the way to half precision.
+    /// The number as f64, on the way to half precision.
     fn widened(self) -> f64;
 }
 

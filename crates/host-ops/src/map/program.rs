@@ -17,7 +17,7 @@ pub(super) struct Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operand {
     Register(u16),
-    /// In an input's memory.
+    /// The memory of an input.
     Input(u16),
 }
 

@@ -76,7 +76,7 @@ pub(super) struct Walk {
 
 /// Inputs that are contiguous along axis 1.
 pub(super) struct Across {
-    /// Which operands are.
+    /// Whether each operand is one of them.
     pub operands: Vec<bool>,
     pub how: Turn,
 }

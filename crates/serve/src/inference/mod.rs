@@ -167,7 +167,7 @@ fn is_of_the_device(error: &ort_client::Error) -> bool {
             let message = error.message();
             code == Code::EP_FAIL || message.contains(": EP_FAIL :") || message.contains(" panicked: ")
         }
-        // Not an answer of ONNX Runtime.
+        // The error did not come from ONNX Runtime.
         None => true,
     }
 }

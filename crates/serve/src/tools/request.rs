@@ -63,7 +63,7 @@ impl Tools {
     /// Checks the tools, and decides how they are used with a model.
     pub fn used(self, template: &ChatTemplate) -> Result<ToolUse, Failure> {
         let format = Format::of(template);
-        // Channels are split off also if there are no tools.
+        // Channels are separated from the text even if there are no tools.
         let unused = ToolUse { format: format.filter(|format| *format == Format::Harmony), ..ToolUse::default() };
         let tools = self.tools.unwrap_or_default();
         if tools.is_empty() {

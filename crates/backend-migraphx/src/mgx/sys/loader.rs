@@ -1,4 +1,4 @@
-//! Opens the C library and finds its version. It stays loaded for the life of the process; see
+//! Opens the C library and finds its version. The library stays loaded for the life of the process; see
 //! [`Library`](crate::mgx::Library).
 
 use std::fs;
