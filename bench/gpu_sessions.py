@@ -79,7 +79,7 @@ def free_memory(driver):
 
         def ask(library=library):
             answered = getattr(library, call)(ctypes.byref(free), ctypes.byref(total)) == 0
-            # A driver that reports 0 of 0 bytes does not know.
+            # A driver that reports 0 of 0 bytes does not know how much is free.
             return free.value if answered and total.value else None
 
         return ask

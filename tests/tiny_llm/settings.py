@@ -26,8 +26,8 @@ class Settings:
     # The type of activations and caches: fp32 or fp16.
     activations: str = "fp32"
     ids: str = "int64"
-    # packed: GroupQueryAttention turns one tensor of queries, keys and values; split: three tensors;
-    # apart: RotaryEmbedding turns them before; standard: the operators of ONNX 23, with a growing cache.
+    # packed: GroupQueryAttention rotates one tensor of queries, keys and values; split: three tensors;
+    # apart: RotaryEmbedding rotates them before; standard: the operators of ONNX 23, with a growing cache.
     attention: str = "packed"
     has_bias: bool = False
     has_head_norms: bool = False

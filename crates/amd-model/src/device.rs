@@ -59,7 +59,7 @@ impl Device {
     /// Runs a kernel to its end.
     ///
     /// # Errors
-    /// Why it did not.
+    /// Why the kernel stopped early.
     pub fn run(&self, dispatch: &Dispatch, packet: u64, queue: u64) -> Result<(), Fault> {
         self.executor.run(dispatch, packet, queue)
     }

@@ -17,7 +17,7 @@ use crate::safe::Descriptor;
 use crate::sys::{AttributeName as A, DescriptorType as D};
 use crate::worker::Worker;
 
-/// Increase this when the file format, or what is asked of cuDNN for a graph, changes.
+/// Increase this when the file format or the request to cuDNN for a graph changes.
 const FORMAT: &str = "1";
 const EXTENSION: &str = "plan";
 /// The most bytes of cached plans.

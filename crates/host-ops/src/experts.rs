@@ -36,7 +36,7 @@ pub(crate) fn run(
     // SAFETY: the view is `[rows]`.
     let expert = |row: usize| unsafe { chosen.at(row as isize * experts.strides()[0]) };
     for row in 0..rows {
-        // Experts do not count from the end.
+        // Negative numbers of experts do not count from the end.
         if !(0..count as i64).contains(&expert(row)) {
             bounds.position(expert(row).max(count as i64), count);
         }

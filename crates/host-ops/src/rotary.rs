@@ -82,7 +82,7 @@ impl<'a> Turn<'a> {
                 filled.before(length).saturating_add(row).min(i64::MAX as usize) as i64
             }
         };
-        // Positions do not count from the end.
+        // Negative positions do not count from the end.
         bounds.position(if found < 0 { i64::MAX } else { found }, self.cosines.shape()[0])
     }
 

@@ -122,7 +122,7 @@ impl<T: Resident> Pool<T> {
                 Found::Loading(end) => end,
                 Found::Room(sender, unloaded) => {
                     let end = sender.subscribe();
-                    // A task of its own: the load goes on if this request is given up.
+                    // A separate task, so that the load goes on if this request is given up.
                     tokio::spawn(Arc::clone(self).fill(index, sender, unloaded, load.clone()));
                     end
                 }

@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// A client that reads as many bytes as it is told to.
+    /// A client that reads a given number of bytes.
     struct Client {
         room: usize,
     }

@@ -208,7 +208,8 @@ const HIP_ENTRIES: &str = "ep.hip.";
 
 /// Session entries for the provider: those of the folder, the hints that ONNX Runtime GenAI also sets, and which logits
 /// are read. GenAI's `static_pad_*` are left out: this crate pads prompts itself, because the generator knows the
-/// length. Only a compiled graph is told that masks are wide, because what it does with their width is not known.
+/// length. For a compiled graph, one entry says that masks are wide, because what the graph does with their width is not
+/// known.
 fn provider_entries(config: &Config, mask_width: &MaskWidth) -> Vec<(String, String)> {
     let hints =
         [("ep.migraphx.hip_graph_enable", "1".to_owned()), (&format!("{OWN_ENTRIES}model_arch"), config.kind.clone())];

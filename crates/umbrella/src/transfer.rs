@@ -80,7 +80,7 @@ impl Transfer {
         }
     }
 
-    /// Starts a copy, and records in `pending` what it has to be waited for.
+    /// Starts a copy, and records in `pending` what has to be waited for.
     fn start(&self, copy: &mut TensorCopy<'_>, pending: &mut Pending) -> Result<()> {
         let bytes = copy.src.size_bytes()?;
         let room = copy.dst.size_bytes()?;

@@ -6,8 +6,8 @@ use super::MgxPartition;
 use super::memory::{Buffer, Mover};
 use super::run::Tensors;
 
-/// Runs a partition on the CPU. `reason` says why MIGraphX cannot run it. `requested` are the outputs, if ONNX Runtime
-/// was asked for them before: a call may do that once.
+/// Runs a partition on the CPU. `reason` says why MIGraphX cannot run it. `requested` are the outputs, if they
+/// have been requested from ONNX Runtime already: a call may do that only once.
 pub(super) fn run(
     partition: &MgxPartition,
     context: &KernelContext<'_>,

@@ -90,7 +90,7 @@ fn a_scaled_value_with_other_readers_is_kept() {
     let product = build.node("MatMul", &[scaled, other]);
     let inputs = operands(DType::F32);
     let wanted = expected(&[inputs[0].clone(), inputs[0].clone()], 0.25);
-    // Both operands of the product read it.
+    // Both operands of the product read the scaled value.
     let (found, steps) = run(&build.outputs(&[product]), "", &inputs[..1]);
     assert_eq!(steps, ["map", "matmul"]);
     assert_close(&found, &wanted, 1e-5);

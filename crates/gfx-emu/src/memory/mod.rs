@@ -54,7 +54,7 @@ impl Memory {
         self
     }
 
-    /// The sanitizer that was told.
+    /// The sanitizer to report to.
     pub fn sanitizer(&self) -> Option<&Sanitizer> {
         self.sanitizer.as_ref()
     }

@@ -144,7 +144,7 @@ pub struct Sdwa {
     pub result: Select,
     /// The rest of the result is its sign.
     pub sign_extend: bool,
-    /// The rest of the result stays as it was; else it is 0.
+    /// The rest of the result stays as it was; otherwise it becomes 0.
     pub preserve: bool,
 }
 

@@ -198,7 +198,7 @@ fn parse_cast(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
 }
 
 fn parse_cast_like(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
-    // A constant of packed integers has the type of their bytes; the output has the type that is meant.
+    // A constant of packed integers has the type of their bytes; the output has the intended type.
     let like = node.input(1)?.dtype;
     let to = node.outputs.first().copied().flatten().unwrap_or(like);
     conversion(node, "CastLike", node.input(0)?.dtype, to)

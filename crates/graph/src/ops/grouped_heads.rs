@@ -20,7 +20,8 @@ pub(super) struct GroupedHeads {
 }
 
 impl GroupedHeads {
-    /// Reads the attributes. The inputs `same` must have the type of the queries, and `pairs` are given together.
+    /// Reads the attributes. The inputs `same` must have the type of the queries, and of each of `pairs`, either
+    /// both inputs are given or none.
     pub(super) fn parse(
         node: &NodeInfo<'_>,
         dtype: DType,

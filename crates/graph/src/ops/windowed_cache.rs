@@ -90,7 +90,7 @@ impl Window {
         Place {
             before,
             first: expr.binary(Binary::Sub, past, before),
-            // The operator leaves results open for lengths beyond its tokens; the rows must exist all the same.
+            // The operator does not define results for lengths beyond its tokens, but the rows must exist.
             start: {
                 let start = expr.binary(Binary::Sub, end, kept);
                 let extent = if lengths.is_first { lengths.rows } else { self.capacity + lengths.rows };

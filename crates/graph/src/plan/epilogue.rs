@@ -58,7 +58,7 @@ fn fuse(product: &Step, map: &Step, result: &View) -> Option<Step> {
     }
     let order = dense_order(result)?;
     let output = reordered(map.outputs.first()?, &order, &made.shape)?;
-    // Rows are stored whole.
+    // Products store whole rows, which must be contiguous.
     let innermost = output.shape.iter().zip(&output.strides).rev().find(|(extent, _)| **extent > 1);
     if innermost.is_some_and(|(_, &stride)| stride != 1) {
         return None;

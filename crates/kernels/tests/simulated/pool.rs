@@ -112,7 +112,7 @@ fn channels_innermost() {
     }
 }
 
-/// So many elements that each thread computes a run of rows; the runs do not end together.
+/// Enough elements that each thread computes a run of rows; the runs do not end together.
 #[test]
 fn square_windows_of_many_elements() {
     let windows = [(3, 2, 1, 1, 1), (2, 2, 1, 0, 0), (3, 1, 1, 1, 1), (2, 1, 1, 1, 2)].map(window);

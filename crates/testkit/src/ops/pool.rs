@@ -39,12 +39,12 @@ pub struct Pooling {
     pub input: Vec<usize>,
     /// The windows along each pooled axis.
     pub windows: Vec<Window>,
-    /// Whether the last window may end in more than the padding.
+    /// Whether the last window may extend beyond the padding.
     pub ceil: bool,
 }
 
 impl Pooling {
-    /// A pool whose last windows end in the padding at the latest.
+    /// A pool whose windows do not extend beyond the padding.
     pub fn new(kind: PoolKind, input: &[usize], windows: &[Window]) -> Self {
         Self { kind, input: input.to_vec(), windows: windows.to_vec(), ceil: false }
     }

@@ -1,5 +1,5 @@
-//! Drafts the next tokens of a sequence by prompt lookup: what followed the last time that it had the same tokens at its
-//! end. Texts that quote their prompt, such as summaries and edited code, often continue in the same way.
+//! Drafts the next tokens of a sequence by prompt lookup: those that followed the last earlier occurrence of the tokens
+//! at its end. Texts that quote their prompt, such as summaries and edited code, often continue in the same way.
 
 /// The longest and the shortest end that is looked up.
 const LONGEST: usize = 4;

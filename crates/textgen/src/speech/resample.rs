@@ -64,7 +64,7 @@ impl Resampler {
         self.run(output);
     }
 
-    /// Appends the end. There are as many samples as the whole input lasts.
+    /// Appends the last samples, so that the output lasts as long as the input.
     pub fn finish(&mut self, output: &mut Vec<f32>) {
         let total = (self.taken * self.phases).div_ceil(self.advance);
         self.pending.resize(self.pending.len() + self.taps, 0.0);
