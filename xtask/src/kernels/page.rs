@@ -56,6 +56,9 @@ fn render(needs: &ResourceTable) -> String {
          [kernels.csv](kernels.csv) has all {} rows. `cargo xtask kernels` writes it and this page; `cargo xtask test` compiles \
          a ninth of the\nkernels in each run, `--all` every one. The sources are in `crates/kernels/hip`.\n\n\
          ## By target\n\n\
+         *Steps that fill a SIMD* are those whose resource usage allows as many waves as a SIMD can hold; *fewest waves* is the \
+         worst case.\nKernels with few waves keep rows, windows or sums in registers, so that each wave has more bytes in \
+         flight.\n\n\
          | target | most registers | by | steps that fill a SIMD | fewest waves | by |\n|---|---|---|---|---|---|\n",
         steps.len(),
         kernels(needs).len(),

@@ -73,7 +73,7 @@ impl<'a> RunMemory<'a> {
     }
 
     /// # Safety
-    /// As for `run`, of the plan that the addresses are used with.
+    /// The conditions of `run` hold for the plan that the addresses are used with.
     pub(super) unsafe fn new(inputs: &'a [*const u8], outputs: &'a [*mut u8]) -> Self {
         Self { inputs, outputs }
     }

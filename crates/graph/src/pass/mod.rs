@@ -49,7 +49,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "gelu", run: gelu::run },
     Pass { name: "silu", run: silu::run },
     Pass { name: "attention", run: attention::run },
-    // Runs before `merged-products`, so that constants it makes unused are left out first.
+    // Runs before `merged-products`, so that matrices that become unused are left out first.
     Pass { name: "tied-weights", run: tied_weights::run },
     Pass { name: "merged-products", run: products::run },
     Pass { name: "last-rows", run: last_rows::run },
