@@ -34,7 +34,7 @@ def rotated_by_pairs(matrix, heads):
 
 
 def q4_0(values, scales):
-    """The bytes of rows of blocks. A byte has the number at its place, and the one half a block behind it."""
+    """The bytes of rows of blocks. A byte holds the number at its place and the one half a block after it."""
     rows, blocks, size = values.shape
     assert size == BLOCK, size
     packed = np.empty((rows, blocks, BLOCK_BYTES), np.uint8)
