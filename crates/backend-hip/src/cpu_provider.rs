@@ -196,7 +196,7 @@ const HEAD_NORMS: [usize; 2] = [14, 15];
 pub(crate) enum Refusal {
     /// It has no kernel, perhaps only with an element type, so there can be no session.
     NoKernel { with: Option<&'static str> },
-    /// Its kernel fails at the first run.
+    /// The kernel fails at the first run.
     AtRun(&'static str),
 }
 

@@ -55,7 +55,7 @@ pub struct Setup {
     pub model: String,
     /// The ONNX Runtime library.
     pub onnxruntime: String,
-    /// Its version.
+    /// The version.
     pub onnxruntime_version: String,
     /// The provider's library.
     pub library: String,

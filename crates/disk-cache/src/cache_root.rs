@@ -46,11 +46,11 @@ pub fn root(variable: impl Fn(&str) -> Option<OsString>) -> Option<(PathBuf, &'s
 /// A cached file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedFile {
-    /// Its kind.
+    /// The kind.
     pub kind: Kind,
-    /// Its path.
+    /// The path.
     pub path: PathBuf,
-    /// Its name, size and last use.
+    /// The name, size and last use.
     pub entry: Entry,
 }
 
@@ -74,7 +74,7 @@ pub fn list(root: &Path) -> Result<Vec<CachedFile>, CacheError> {
 pub struct Cleared {
     /// The number of cached files.
     pub files: usize,
-    /// Their total size.
+    /// The total size of these files.
     pub bytes: u64,
 }
 

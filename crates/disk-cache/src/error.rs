@@ -16,7 +16,7 @@ pub enum CacheError {
     WritableByOthers {
         /// The folder itself or one above it.
         path: PathBuf,
-        /// Its permissions.
+        /// The permissions.
         mode: u32,
     },
     /// The folder, a folder above it, or a symbolic link on the way to it belongs to another user.

@@ -41,7 +41,7 @@ impl Folder {
         Self::open(path)?.ok_or_else(|| CacheError::io(path)(io::ErrorKind::NotFound.into()))
     }
 
-    /// Its path, without symbolic links.
+    /// The path, without symbolic links.
     pub fn path(&self) -> &Path {
         &self.path
     }

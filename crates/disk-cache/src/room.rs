@@ -18,9 +18,9 @@ const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct Entry {
     /// When it was last used.
     pub used: SystemTime,
-    /// Its size.
+    /// The size.
     pub bytes: u64,
-    /// Its name in the folder.
+    /// The name in the folder.
     pub name: String,
 }
 

@@ -5,7 +5,7 @@
 pub struct Library {
     /// The display name.
     pub name: &'static str,
-    /// Its file names, best first. A `*` stands for the digits of a version.
+    /// The file names, best first. A `*` stands for the digits of a version.
     pub files: &'static [&'static str],
     /// The subfolders, relative to an installation's library folder, that contain it.
     pub below: &'static [&'static str],

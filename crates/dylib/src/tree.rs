@@ -91,7 +91,7 @@ impl Tree {
         self.real_folders().iter().any(|folder| file.starts_with(folder))
     }
 
-    /// Its folders, with symlinks resolved.
+    /// The folders, with symlinks resolved.
     pub(crate) fn real_folders(&self) -> Vec<PathBuf> {
         self.folders.iter().map(|folder| real(folder)).collect()
     }

@@ -149,7 +149,7 @@ pub enum RunBy<'a> {
     },
     /// A hipDNN engine.
     HipDnn {
-        /// Its name.
+        /// The name.
         engine: &'a str,
         /// The number of operations in its graph.
         operations: usize,
@@ -171,7 +171,7 @@ pub enum RunBy<'a> {
 pub struct TunedStep {
     /// The fastest candidate: `own-1`, `blaslt-3`, `hipdnn-0`.
     pub choice: String,
-    /// Its time.
+    /// The time.
     pub micros: f32,
     /// The time of the step as it runs without tuning.
     pub usual_micros: f32,

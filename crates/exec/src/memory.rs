@@ -39,7 +39,7 @@ impl Purpose {
     pub const ALL: [Self; 6] =
         [Self::Constants, Self::Mapped, Self::Weights, Self::Arena, Self::Working, Self::Staging];
 
-    /// Its name in reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Constants => "constants",

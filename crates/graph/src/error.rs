@@ -55,7 +55,7 @@ pub enum LowerError {
         node: String,
         /// The shape.
         shape: Vec<usize>,
-        /// Its size in bytes, if all of it were stored.
+        /// The size in bytes, if all of it were stored.
         bytes: usize,
         /// The limit in bytes.
         limit: usize,

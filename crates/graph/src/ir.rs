@@ -17,24 +17,24 @@ pub struct ValueId(pub u32);
 /// A tensor of the graph.
 #[derive(Clone, Debug)]
 pub struct Value {
-    /// Its name in the model, unique within the graph.
+    /// The name in the model, unique within the graph.
     pub name: String,
-    /// Its element type.
+    /// The element type.
     pub dtype: DType,
-    /// Its contents, if they are the same in every run.
+    /// The contents, if they are the same in every run.
     pub constant: Option<Tensor>,
 }
 
 /// One operation of the graph.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its name in the model; may be empty.
+    /// The name in the model; may be empty.
     pub name: String,
-    /// Its operator.
+    /// The operator.
     pub op: Arc<dyn Op>,
-    /// Its inputs; omitted optional inputs are `None`.
+    /// The inputs; omitted optional inputs are `None`.
     pub inputs: Vec<Option<ValueId>>,
-    /// Its outputs; unused outputs are `None`.
+    /// The outputs; unused outputs are `None`.
     pub outputs: Vec<Option<ValueId>>,
 }
 

@@ -32,7 +32,7 @@ pub mod place {
     pub const POSITION: usize = 0;
     /// The row of the whole cache that takes its key and value; negative if none does.
     pub const SLOT: usize = 1;
-    /// Its sequence.
+    /// The sequence.
     pub const SEQUENCE: usize = 2;
     /// The number of rows of its sequence up to the last one that it sees.
     pub const END: usize = 3;

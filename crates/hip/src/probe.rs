@@ -11,11 +11,11 @@ use crate::{Attempt, DeviceInfo, Driver, DriverKind, LoadError, Rtc};
 pub struct DriverReport {
     /// Which driver.
     pub kind: DriverKind,
-    /// Its runtime, compiler and BLASLt, if the driver comes with them.
+    /// The runtime, compiler and BLASLt, if the driver comes with them.
     pub libraries: Vec<LibraryReport>,
     /// The version number of the installed (kernel-side) driver.
     pub driver_version: Option<i32>,
-    /// Its devices, in order.
+    /// The devices, in order.
     pub devices: Vec<DeviceInfo>,
     /// Why there are none, if the runtime loaded.
     pub no_device_reason: Option<String>,
@@ -28,7 +28,7 @@ pub struct LibraryReport {
     pub role: Role,
     /// The file, if it loaded.
     pub path: Option<PathBuf>,
-    /// Its version as readable text, if it loaded and reports one.
+    /// The version as readable text, if the library loaded and reports one.
     pub version: Option<String>,
     /// Every name that was tried without success, with the reason.
     pub attempts: Vec<Attempt>,

@@ -14,7 +14,7 @@ use crate::value::Value;
 
 /// A descriptor of any kind.
 pub struct Descriptor {
-    /// Its kind.
+    /// The kind.
     pub kind: &'static Kind,
     state: Mutex<State>,
 }

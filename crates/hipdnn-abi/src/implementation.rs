@@ -25,9 +25,9 @@ pub struct Identity {
 /// An engine of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engine {
-    /// Its name; the id is a hash of it.
+    /// The name; the id is a hash of it.
     pub name: &'static str,
-    /// Its behaviour notes for callers.
+    /// The behaviour notes for callers.
     pub notes: &'static [BehaviorNote],
 }
 

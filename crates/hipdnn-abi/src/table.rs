@@ -7,9 +7,9 @@ use crate::table_attention;
 /// One attribute of a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Its name.
+    /// The name.
     pub name: A,
-    /// Its element type.
+    /// The element type.
     pub kind: T,
     /// How many elements it has.
     pub count: Count,
@@ -70,9 +70,9 @@ pub struct Kind {
     pub descriptor: D,
     /// An operation's value for `OPERATION_TYPE_EXT`; `NOT_SET_EXT` for everything else.
     pub operation: O,
-    /// Its name in error messages.
+    /// The name in error messages.
     pub class: &'static str,
-    /// Its attributes.
+    /// The attributes.
     pub rows: &'static [Row],
 }
 

@@ -38,7 +38,7 @@ pub struct Tensor {
     pub uid: Option<i64>,
     /// Where it is.
     pub home: Storage,
-    /// Its element type.
+    /// The element type.
     pub data_type: DataType,
     /// The alignment of its addresses.
     pub alignment: i64,
@@ -87,26 +87,26 @@ impl View {
 /// A descriptor of parameters that some of cuDNN's operations refer to.
 #[derive(Clone, Debug)]
 pub struct Parameters {
-    /// Its kind.
+    /// The kind.
     pub kind: DescriptorType,
     /// The operation's attribute that refers to it.
     pub held_by: AttributeName,
-    /// Its attributes.
+    /// The attributes.
     pub settings: Vec<(AttributeName, Setting)>,
 }
 
 /// An operation.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// Its kind.
+    /// The kind.
     pub kind: DescriptorType,
-    /// Its parameters, if they have a separate descriptor.
+    /// The parameters, if they have a separate descriptor.
     pub parameters: Option<Parameters>,
-    /// Its own attributes.
+    /// The operation's own attributes.
     pub settings: Vec<(AttributeName, Setting)>,
-    /// Its inputs.
+    /// The inputs.
     pub reads: Vec<(AttributeName, View)>,
-    /// Its outputs.
+    /// The outputs.
     pub writes: Vec<(AttributeName, View)>,
 }
 
@@ -162,9 +162,9 @@ impl Operation {
 /// A graph.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    /// Its tensors.
+    /// The tensors.
     pub tensors: Vec<Tensor>,
-    /// Its operations, in topological order.
+    /// The operations, in topological order.
     pub operations: Vec<Operation>,
     /// Whether they are one attention, in the pattern of cuDNN's fused engines.
     pub is_attention: bool,

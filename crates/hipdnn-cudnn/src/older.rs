@@ -22,7 +22,7 @@ pub struct Call {
     to: Tensor,
     /// Bytes of workspace.
     pub workspace: usize,
-    /// Its input and output tensors.
+    /// The input and output tensors.
     pub tensors: [usize; 2],
 }
 

@@ -97,7 +97,7 @@ impl HostGraph {
     /// Copies scalars that are passed by value: the caller may change them before the work runs.
     ///
     /// # Safety
-    /// Their addresses are valid.
+    /// The addresses of the scalars are valid.
     pub unsafe fn keep_scalars(&self, bindings: &mut Bindings) {
         bindings.scalars = vec![0; self.tensors.len()];
         for (at, tensor) in self.tensors.iter().enumerate().filter(|(_, tensor)| tensor.value_bytes > 0) {

@@ -11,13 +11,13 @@ use crate::run_error::RunError;
 /// A tensor that the caller provides, with its axes from outermost to innermost.
 #[derive(Clone, Debug)]
 pub struct Port {
-    /// Its uid.
+    /// The uid.
     pub uid: i64,
     /// How its elements are stored.
     pub format: Format,
-    /// Its extents.
+    /// The extents.
     pub dims: Vec<usize>,
-    /// Its strides in elements.
+    /// The strides in elements.
     pub strides: Vec<usize>,
     /// True for a scalar in host memory that the caller may change as soon as the call returns.
     pub is_by_value: bool,
@@ -66,7 +66,7 @@ struct Gaps {
 pub struct StagingBuffers {
     /// The tensor as the engine sees it.
     values: Vec<u64>,
-    /// Its codes without gaps.
+    /// The codes without gaps.
     codes: Vec<u64>,
 }
 

@@ -38,9 +38,9 @@ pub type Answer<T = ()> = Result<T, Failure>;
 /// A result that a case reads back.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpectedOutput {
-    /// Its tensor.
+    /// The tensor.
     pub id: TensorId,
-    /// Its type.
+    /// The type.
     pub element: Element,
     /// The source of its strides; `None` leaves them to the frontend.
     pub strides: Option<u64>,

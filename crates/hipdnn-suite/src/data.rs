@@ -11,13 +11,13 @@ use crate::element::Element;
 /// An input tensor: extents, strides, and values in the order of the extents.
 #[derive(Clone, Debug)]
 pub struct Data {
-    /// Its element type.
+    /// The element type.
     pub element: Element,
-    /// Its extents.
+    /// The extents.
     pub dims: Vec<i64>,
-    /// Its strides in elements.
+    /// The strides in elements.
     pub strides: Vec<i64>,
-    /// Its values.
+    /// The values.
     pub values: Vec<f64>,
     /// True for a scalar that stays in host memory, wherever the library computes.
     pub is_by_value: bool,

@@ -17,7 +17,7 @@ pub(crate) trait Source<C: Plain>: Element {
     /// True if it is stored as `C`, so that kernels can read it in place.
     const SAME: bool;
 
-    /// Its value.
+    /// The value.
     fn read(self) -> C;
 
     /// Reads as many contiguous values.

@@ -118,9 +118,9 @@ pub(crate) type Taps = [SmallVec<[Tap; 8]>; AXES];
 
 /// A sliding window over the input.
 pub(crate) struct Window<'a> {
-    /// Its extents.
+    /// The extents.
     pub kernel: &'a [usize],
-    /// Its stride.
+    /// The stride.
     pub strides: &'a [usize],
     /// The distance between its elements.
     pub dilations: &'a [usize],

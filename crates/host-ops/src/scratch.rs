@@ -10,7 +10,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Its current size.
+    /// The current size.
     pub fn bytes(&self) -> usize {
         self.words.len() * size_of::<u128>()
     }

@@ -13,7 +13,7 @@ use graph::{DType, Prim, Step, View, shape};
 
 /// A step with a label.
 pub struct Sample {
-    /// Its label: `softmax f16`.
+    /// The label: `softmax f16`.
     pub label: String,
     /// The step.
     pub step: Step,

@@ -82,7 +82,7 @@ const TABLE: [Row; 17] = [
     row("gfx117", 32, Matrix::Wmma12, Dot4::Mixed),
     row("gfx12", 32, Matrix::None, Dot4::Mixed),
     row("gfx120", 32, Matrix::Wmma12, Dot4::Mixed),
-    // Its matrix instructions differ from gfx120x's.
+    // The matrix instructions of this target differ from gfx120x's.
     row("gfx125", 32, Matrix::None, Dot4::None),
     row("sm_", 32, Matrix::Mma, Dot4::Mixed),
     Row {
@@ -120,7 +120,7 @@ pub enum ArchError {
     Refused {
         /// The device's name.
         device: String,
-        /// Its target.
+        /// The target.
         target: String,
         /// Why.
         reason: &'static str,
@@ -133,7 +133,7 @@ pub enum ArchError {
     Wave {
         /// The device's name.
         device: String,
-        /// Its target.
+        /// The target.
         target: String,
         /// Lanes per wave on the device.
         found: u32,

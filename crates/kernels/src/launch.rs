@@ -79,9 +79,9 @@ pub enum Pointer {
 /// A field of an argument structure, for checks against the compiler's own layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name in the kernel's source.
+    /// The name in the kernel's source.
     pub name: &'static str,
-    /// Its offset.
+    /// The offset.
     pub offset: usize,
 }
 

@@ -90,9 +90,9 @@ impl KernelSet {
 pub struct Compiled {
     /// The kernel's name.
     pub kernel: String,
-    /// Its complete source.
+    /// The complete source.
     pub text: String,
-    /// Its code object.
+    /// The code object.
     pub code: Vec<u8>,
 }
 

@@ -25,7 +25,7 @@ impl fmt::Display for Level {
 /// A target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Its name, without features.
+    /// The name, without features.
     pub name: &'static str,
     /// Examples of its chips.
     pub chips: &'static str,

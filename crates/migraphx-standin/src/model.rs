@@ -37,9 +37,9 @@ pub struct Node {
 /// An input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Value {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its element type.
+    /// The element type.
     pub element: Element,
     /// The size of each axis.
     pub dims: Vec<usize>,
@@ -48,11 +48,11 @@ pub struct Value {
 /// A tensor with its contents in row-major order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tensor {
-    /// Its element type.
+    /// The element type.
     pub element: Element,
     /// The size of each axis.
     pub dims: Vec<usize>,
-    /// Its elements.
+    /// The elements.
     pub bytes: Vec<u8>,
 }
 

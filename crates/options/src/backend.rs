@@ -32,7 +32,7 @@ pub struct BackendOption {
 /// The options of one backend.
 #[derive(Debug)]
 pub struct BackendTable {
-    /// Their namespace.
+    /// The namespace of the options.
     pub namespace: Namespace,
     /// Every option.
     pub rows: &'static [BackendOption],

@@ -126,7 +126,7 @@ pub enum Problem {
         key: String,
         /// Which half of the entry is too long.
         part: Part,
-        /// Its length.
+        /// The length.
         bytes: usize,
     },
 }

@@ -13,14 +13,14 @@ use crate::text::{pointers, text};
 pub struct Assigned {
     /// The provider.
     pub provider: String,
-    /// Its nodes.
+    /// The nodes.
     pub nodes: Vec<AssignedNode>,
 }
 
 /// A node in an assignment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AssignedNode {
-    /// Its name, often empty.
+    /// The name, often empty.
     pub name: String,
     /// The operator's domain, empty for ONNX's own.
     pub domain: String,

@@ -62,12 +62,12 @@ impl Element {
         self.row().1
     }
 
-    /// Its name, as numpy spells it.
+    /// The name, as numpy spells it.
     pub fn name(self) -> &'static str {
         self.row().2
     }
 
-    /// Its size in bytes.
+    /// The size in bytes.
     pub fn bytes(self) -> usize {
         self.row().3
     }
@@ -80,7 +80,7 @@ impl Element {
 
 /// A Rust type with an element type of its own.
 pub trait Number: bytemuck::Pod {
-    /// Its element type.
+    /// The element type.
     const ELEMENT: Element;
 }
 

@@ -139,7 +139,7 @@ pub enum LoadError {
     /// It has no `OrtGetApiBase`.
     #[error("it has no OrtGetApiBase: this is not ONNX Runtime")]
     NotOnnxRuntime,
-    /// Its version is not supported.
+    /// The version of the library is not supported.
     #[error(transparent)]
     Version(#[from] NegotiationError),
 }

@@ -138,7 +138,7 @@ impl Memory {
             .and_then(|data| Memory { data, bytes, place: Arc::clone(place) }.cleared(&device.session))
     }
 
-    /// Its size.
+    /// The size.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

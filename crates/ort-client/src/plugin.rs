@@ -120,7 +120,7 @@ pub enum HardwareKind {
 /// What ONNX Runtime knows about the hardware of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hardware {
-    /// Its kind; `None` for one that this crate does not know.
+    /// The kind; `None` for one that this crate does not know.
     pub kind: Option<HardwareKind>,
     /// The vendor's PCI id.
     pub vendor_id: u32,

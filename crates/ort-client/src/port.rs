@@ -14,9 +14,9 @@ use crate::{Element, Result};
 /// An input or output of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Port {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its type.
+    /// The type.
     pub kind: Kind,
 }
 

@@ -47,7 +47,7 @@ impl Library {
         self.file.as_deref()
     }
 
-    /// Its version, such as `1.31.1`.
+    /// The version, such as `1.31.1`.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -78,7 +78,7 @@ impl Runtime {
         Ok(Runtime { api: library.api?, version: library.version.into() })
     }
 
-    /// Its version, such as `1.31.1`.
+    /// The version, such as `1.31.1`.
     pub fn version(&self) -> &str {
         &self.version
     }

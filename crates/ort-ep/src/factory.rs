@@ -181,15 +181,15 @@ pub enum OfferedHardware<'a> {
 /// Hardware that ONNX Runtime did not find.
 #[derive(Clone, Debug)]
 pub struct NewHardware {
-    /// Its kind.
+    /// The kind.
     pub kind: HardwareKind,
-    /// Its vendor's PCI id.
+    /// The vendor's PCI id.
     pub vendor_id: u32,
-    /// Its PCI device id.
+    /// The PCI device id.
     pub device_id: u32,
-    /// Its vendor's name.
+    /// The vendor's name.
     pub vendor: String,
-    /// Its metadata.
+    /// The metadata.
     pub metadata: Vec<(String, String)>,
 }
 

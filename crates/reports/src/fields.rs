@@ -31,7 +31,7 @@ macro_rules! report {
 /// A type that [`report`] declares.
 #[cfg(test)]
 pub(crate) trait Described {
-    /// Its fields, in the order of the JSON object.
+    /// The fields, in the order of the JSON object.
     const FIELDS: &'static [Field];
 }
 

@@ -19,7 +19,7 @@ impl Kind {
     /// Every kind.
     pub const ALL: [Kind; 4] = [Kind::Explain, Kind::Profile, Kind::Memory, Kind::Progress];
 
-    /// Its name, such as `explain`.
+    /// The name, such as `explain`.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Explain => "explain",

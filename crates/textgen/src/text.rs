@@ -36,7 +36,7 @@ pub enum TextFinish {
     MaxLength,
     /// It was cancelled.
     Cancelled,
-    /// Its time was over.
+    /// The time was over.
     Deadline,
 }
 

@@ -343,7 +343,7 @@ impl Plan {
 /// A request under way.
 enum Sent {
     Served(Served),
-    /// Its client panics at every event.
+    /// The client panics at every event.
     Broken,
 }
 

@@ -85,7 +85,7 @@ impl DeviceContext {
         self.streams.synchronize(&self.device).map_err(hip_error)
     }
 
-    /// Its driver.
+    /// The driver.
     pub fn driver(&self) -> DriverKind {
         self.device.kind()
     }

@@ -31,7 +31,7 @@ pub struct DriverProbe {
     pub libraries: Vec<Library>,
     /// The version number of the kernel driver, as the driver reports it.
     pub driver_version: Option<i32>,
-    /// Its devices, in order.
+    /// The devices, in order.
     pub devices: Vec<Device>,
     /// Why there are none, if the runtime loaded.
     pub no_device_reason: Option<String>,
@@ -44,7 +44,7 @@ pub struct Library {
     pub role: String,
     /// The file, if it was loaded.
     pub path: Option<String>,
-    /// Its version, if it reports one.
+    /// The version, if the library reports one.
     pub version: Option<String>,
     /// Every name that failed to load.
     pub attempts: Vec<Attempt>,
@@ -64,13 +64,13 @@ pub struct Attempt {
 /// One device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its target, such as `gfx1100`.
+    /// The target, such as `gfx1100`.
     pub arch: String,
-    /// Its PCI address, if the driver reports one.
+    /// The PCI address, if the driver reports one.
     pub pci_bus_id: Option<String>,
-    /// Its memory in bytes; 0 if the driver does not report it.
+    /// The memory in bytes; 0 if the driver does not report it.
     pub memory_bytes: u64,
     /// Lanes per wave.
     pub wave_size: u32,

@@ -68,9 +68,9 @@ pub struct Settings {
 /// One variable.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Variable {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its value, if it is set.
+    /// The value, if it is set.
     pub value: Option<String>,
     /// What it does; absent if it is unknown.
     pub about: Option<&'static str>,

@@ -29,9 +29,9 @@ pub struct Hipdnn {
 pub struct HipdnnProbe {
     /// The file, if it was loaded.
     pub path: Option<String>,
-    /// Its version.
+    /// The version.
     pub version: Option<String>,
-    /// Its engines.
+    /// The engines.
     pub engines: Vec<Engine>,
     /// The files of its engine plugins.
     pub plugins: Vec<String>,
@@ -44,7 +44,7 @@ pub struct HipdnnProbe {
 /// An engine of a library.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Engine {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The plugin it comes from.
     pub plugin: String,

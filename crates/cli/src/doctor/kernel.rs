@@ -33,9 +33,9 @@ pub struct Kernel {
 /// A GPU on the PCI bus.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PciGpu {
-    /// Its address, such as `0000:03:00.0`.
+    /// The address, such as `0000:03:00.0`.
     pub address: String,
-    /// Its device id, such as `0x744c`.
+    /// The device id, such as `0x744c`.
     pub device_id: String,
     /// The kernel driver that is bound to it.
     pub driver: Option<String>,
@@ -44,13 +44,13 @@ pub struct PciGpu {
 /// A device node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Node {
-    /// Its path, even if it is missing.
+    /// The path, even if it is missing.
     pub path: String,
     /// Whether this user can use it.
     pub access: Access,
     /// The kernel's error on opening it.
     pub reason: Option<String>,
-    /// Its group: a name, or a number if the group has no name here.
+    /// The group: a name, or a number if the group has no name here.
     pub group: Option<String>,
 }
 

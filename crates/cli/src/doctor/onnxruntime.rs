@@ -40,7 +40,7 @@ pub struct Library {
     pub place: String,
     /// The file.
     pub path: String,
-    /// Its version, such as `1.31.1`.
+    /// The version, such as `1.31.1`.
     pub version: Option<String>,
     /// The API version that the plugin uses with it, if it can be used.
     pub api_version: Option<u32>,

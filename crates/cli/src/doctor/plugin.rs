@@ -29,11 +29,11 @@ pub struct Plugin {
 /// A backend library.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Backend {
-    /// Its name, such as `hip` or `migraphx`.
+    /// The name, such as `hip` or `migraphx`.
     pub name: String,
     /// The file.
     pub path: String,
-    /// Its version, if it offers a device.
+    /// The version, if the backend offers a device.
     pub version: Option<String>,
     /// How many devices it offers when registered on its own; absent if it could not be examined.
     pub devices: Option<usize>,

@@ -14,7 +14,7 @@ use super::{Asker, Question};
 /// One library.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Library {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The file that sessions on AMD GPUs use.
     pub path: Option<String>,

@@ -116,7 +116,7 @@ impl Val {
         )
     }
 
-    /// Its single element, if it is known.
+    /// The single element, if it is known.
     pub(crate) fn to_number(&self) -> Option<Scalar> {
         let Storage::Known(tensor) = &self.storage else { return None };
         let one =

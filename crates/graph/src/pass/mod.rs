@@ -32,7 +32,7 @@ pub use true_lengths::padded_choice;
 
 /// One pass.
 pub struct Pass {
-    /// Its name in options, dumps and records.
+    /// The name in options, dumps and records.
     pub name: &'static str,
     /// Changes the graph and returns how often.
     run: fn(&mut Graph) -> usize,

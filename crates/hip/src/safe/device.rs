@@ -37,7 +37,7 @@ impl Device {
         self.ordinal
     }
 
-    /// Its driver.
+    /// The driver.
     pub fn driver(&self) -> &Driver {
         &self.driver
     }
@@ -47,7 +47,7 @@ impl Device {
         self.driver.kind()
     }
 
-    /// Its properties.
+    /// The properties.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }

@@ -49,7 +49,7 @@ impl Device {
 }
 
 impl Event {
-    /// Its device.
+    /// The device.
     pub fn device(&self) -> &Device {
         &self.device
     }

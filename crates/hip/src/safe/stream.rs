@@ -278,7 +278,7 @@ impl Stream {
         RawStream { handle: self.handle, owner: PhantomData }
     }
 
-    /// Its device.
+    /// The device.
     pub fn device(&self) -> &Device {
         &self.device
     }

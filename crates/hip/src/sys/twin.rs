@@ -110,7 +110,7 @@ pub struct LaunchConfig {
     pub lds_bytes: c_uint,
     /// Stream to queue it on.
     pub stream: Handle,
-    /// Its attributes.
+    /// The attributes.
     pub attributes: *const LaunchAttribute,
     /// Number of attributes.
     pub attribute_count: c_uint,

@@ -42,7 +42,7 @@ pub enum Kind {
 /// A field of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Its name in JSON.
+    /// The name in JSON.
     pub name: &'static str,
     /// What it holds.
     pub kind: Kind,
@@ -143,7 +143,7 @@ pub const CONTAINER: &[Field] = &[plain("graph_blob", Kind::Bytes), plain("plan_
 pub struct Node {
     /// The kind.
     pub descriptor: D,
-    /// Its fields.
+    /// The fields.
     pub fields: &'static [Field],
 }
 

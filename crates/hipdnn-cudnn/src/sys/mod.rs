@@ -42,7 +42,7 @@ pub enum LoadError {
     Version {
         /// The library.
         file: PathBuf,
-        /// Its version, as cuDNN numbers them.
+        /// The version, as cuDNN numbers them.
         version: usize,
     },
     /// A library is missing without which cuDNN aborts the process.
@@ -124,7 +124,7 @@ functions! {
 /// A loaded cuDNN.
 pub struct Cudnn {
     functions: Functions,
-    /// Its older interface, if it has one.
+    /// The older interface, if the library has one.
     pub older: Option<Older>,
     /// The file it was loaded from.
     pub file: PathBuf,
@@ -180,7 +180,7 @@ impl Cudnn {
         Ok(cudnn)
     }
 
-    /// Its version as cuDNN numbers them: 91902 is 9.19.2.
+    /// The version as cuDNN numbers them: 91902 is 9.19.2.
     pub fn release(&self) -> usize {
         // SAFETY: takes nothing and returns a number.
         unsafe { (self.version)() }

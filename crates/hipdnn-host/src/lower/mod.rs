@@ -29,9 +29,9 @@ use crate::port::Port;
 pub struct Lowered {
     /// The graph.
     pub graph: Graph,
-    /// Its inputs.
+    /// The inputs.
     pub inputs: Vec<Port>,
-    /// Its outputs.
+    /// The outputs.
     pub outputs: Vec<Port>,
 }
 

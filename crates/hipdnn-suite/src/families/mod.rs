@@ -21,7 +21,7 @@ use crate::element::Element;
 
 /// Cases of one operation, or of related operations.
 pub struct Family {
-    /// Their name.
+    /// The name of the family.
     pub name: &'static str,
     /// How many a test runs.
     pub cases: u64,

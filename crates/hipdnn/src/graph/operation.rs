@@ -11,7 +11,7 @@ use crate::{Error, Result};
 
 /// One operation: its name, its tensors by attribute, its parameters, and its rule.
 pub(super) struct Operation {
-    /// Its name in messages.
+    /// The name in messages.
     pub name: &'static str,
     /// The kind of its descriptor.
     pub descriptor: DescriptorType,
@@ -21,7 +21,7 @@ pub(super) struct Operation {
     pub reads: Vec<(AttributeName, TensorId)>,
     /// The tensors that it creates.
     pub makes: Vec<(AttributeName, TensorId)>,
-    /// Its parameters.
+    /// The parameters.
     pub settings: Vec<(AttributeName, Setting)>,
     /// Checks the operation's rules, and infers missing properties of its results.
     pub rule: Box<Rule>,

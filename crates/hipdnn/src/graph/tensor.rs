@@ -29,7 +29,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// Its element type.
+    /// The element type.
     pub fn data_type(self) -> DataType {
         match self {
             Self::F32(_) => DataType::FLOAT,
@@ -42,7 +42,7 @@ impl Scalar {
         }
     }
 
-    /// Its bytes, little-endian.
+    /// The bytes, little-endian.
     pub(crate) fn bytes(self) -> Vec<u8> {
         match self {
             Self::F32(value) => value.to_le_bytes().to_vec(),
@@ -138,7 +138,7 @@ impl Tensor {
         self
     }
 
-    /// Its name in messages.
+    /// The name in messages.
     pub(super) fn label(&self, id: TensorId) -> String {
         if self.name.is_empty() { format!("tensor {}", id.0) } else { format!("tensor {:?}", self.name) }
     }

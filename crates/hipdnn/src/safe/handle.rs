@@ -43,9 +43,9 @@ unsafe impl Sync for RawHandle {}
 /// An engine of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineInfo {
-    /// Its id: a hash of its name.
+    /// The id: a hash of the name.
     pub id: i64,
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The plugin that it comes from.
     pub plugin: String,
@@ -56,9 +56,9 @@ pub struct EngineInfo {
 /// A heuristic policy of a backend: it orders engines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyInfo {
-    /// Its id: a hash of its name.
+    /// The id: a hash of the name.
     pub id: i64,
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The plugin that it comes from.
     pub plugin: String,
@@ -82,7 +82,7 @@ impl Handle {
         self.shared.clone()
     }
 
-    /// Its library.
+    /// The library.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
     }

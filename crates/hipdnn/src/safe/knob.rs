@@ -20,7 +20,7 @@ pub enum KnobValue {
 /// A knob that an engine offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnobInfo {
-    /// Its name, such as `global.workspace_size_limit`.
+    /// The name, such as `global.workspace_size_limit`.
     pub id: String,
     /// What it does.
     pub description: String,

@@ -42,7 +42,7 @@ vectorised! {
             Unary::Floor => each(a, out, f32::floor),
             Unary::Round => each(a, out, f32::round_ties_even),
             Unary::Trunc => each(a, out, f32::trunc),
-            // Their result is a bool.
+            // The results of these operations are bools.
             Unary::IsNan | Unary::IsInf => {}
         }
     }
@@ -80,7 +80,7 @@ pub(super) fn unary_f64(op: Unary, a: &[f64], out: &mut [f64]) {
         Unary::Floor => each(a, out, f64::floor),
         Unary::Round => each(a, out, f64::round_ties_even),
         Unary::Trunc => each(a, out, f64::trunc),
-        // Their result is a bool.
+        // The results of these operations are bools.
         Unary::IsNan | Unary::IsInf => {}
     }
 }

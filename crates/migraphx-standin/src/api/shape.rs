@@ -8,7 +8,7 @@ use crate::handles::{Handle, free, give, of, put};
 
 /// A shape and where its elements are.
 pub struct Argument {
-    /// Its shape.
+    /// The shape.
     pub shape: Shape,
     /// Where its elements are.
     pub address: *mut u8,

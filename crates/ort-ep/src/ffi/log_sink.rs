@@ -14,7 +14,7 @@ const FILE_LEVEL: LevelFilter = LevelFilter::Info;
 /// An environment variable with a level (`error` … `trace`). The variable with the suffix `_FILE` names a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogVariable {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
     /// Whether this library reports invalid values. A library loaded by another one of the same product does not: the
     /// other one already has.

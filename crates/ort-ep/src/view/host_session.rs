@@ -18,7 +18,7 @@ pub struct HostTensor<'a> {
     pub element: ElementType,
     /// The length of every axis.
     pub shape: &'a [i64],
-    /// Its elements.
+    /// The elements.
     pub bytes: &'a [u8],
 }
 

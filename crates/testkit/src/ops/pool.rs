@@ -24,7 +24,7 @@ impl Window {
         Self { kernel, stride, dilation: 1, pads }
     }
 
-    /// Its elements from the first to the last one.
+    /// The elements from the first to the last one.
     fn reach(&self) -> usize {
         self.dilation * (self.kernel - 1) + 1
     }

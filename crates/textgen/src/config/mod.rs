@@ -132,7 +132,7 @@ impl Names {
 /// Settings of a session that are not configuration entries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionSettings {
-    /// Its name in the log.
+    /// The name in the log.
     pub log_id: Option<String>,
     /// 0 (everything) to 4 (fatal errors).
     pub log_severity: Option<u8>,
@@ -180,7 +180,7 @@ pub struct ProviderRequest {
     pub options: Vec<(String, String)>,
     /// Selects among its devices.
     pub filter: DeviceFilter,
-    /// Its plugin library; `None` uses `AMDGPU_EP_PATH`, or the library that is already registered.
+    /// The plugin library; `None` uses `AMDGPU_EP_PATH`, or the library that is already registered.
     pub library: Option<PathBuf>,
     /// Whether it is an error if the machine has no usable GPU.
     pub require_gpu: bool,

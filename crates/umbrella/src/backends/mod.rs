@@ -38,7 +38,7 @@ impl Backends {
     /// The factory of a backend.
     ///
     /// # Errors
-    /// Its library cannot be loaded, or is not a plugin.
+    /// The backend's library cannot be loaded, or is not a plugin.
     pub fn get(&self, backend: &BackendName) -> Result<Arc<ForeignFactory>> {
         let slot = self.slots().entry(backend.clone()).or_default().clone();
         let mut slot = locked(&slot);

@@ -37,10 +37,10 @@ pub type StreamId = usize;
 
 /// Memory owned by a [`Source`]; dropping it frees it.
 pub trait Block: Send {
-    /// Its start address.
+    /// The start address.
     fn address(&self) -> usize;
 
-    /// Its size: exactly what was requested from the source.
+    /// The size: exactly what was requested from the source.
     fn bytes(&self) -> usize;
 }
 
@@ -225,12 +225,12 @@ pub struct AllocatedBlock<S: Source, F: Fences> {
 }
 
 impl<S: Source, F: Fences> AllocatedBlock<S, F> {
-    /// Its start address.
+    /// The start address.
     pub fn address(&self) -> usize {
         self.address
     }
 
-    /// Its size, at least what was requested.
+    /// The size, at least what was requested.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -170,7 +170,7 @@ unsafe impl Send for Target {}
 unsafe impl Sync for Target {}
 
 impl Target {
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }

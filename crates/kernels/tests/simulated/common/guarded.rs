@@ -35,7 +35,7 @@ impl Guarded {
         unsafe { self.base.add(self.start) }
     }
 
-    /// Its current content.
+    /// The current content.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the mapping lives as long as `self`, and kernels that write it have ended.
         unsafe { std::slice::from_raw_parts(self.address(), self.bytes) }
