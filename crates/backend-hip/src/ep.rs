@@ -21,7 +21,7 @@ use crate::runs::Runs;
 use crate::tuning::Tuning;
 use crate::{ahead, convert, cpu_provider, explain, saved, status, steps};
 
-/// One session on a device.
+/// A session on a device.
 pub(crate) struct HipEp {
     /// The device that runs the session's partitions.
     pub device: Arc<dyn Device>,

@@ -7,7 +7,7 @@ use graph::{DType, Declined, Graph, Node, Op, Tensor, ValueId};
 /// Constants up to this size are read when nodes are offered; larger ones are read when the partition is compiled.
 pub(crate) const SMALL_CONSTANT_BYTES: usize = 4096;
 
-/// One partition. Values are identified by their index.
+/// A partition. Values are identified by their index.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Record {
     pub values: Vec<ValueRecord>,
@@ -19,7 +19,7 @@ pub(crate) struct Record {
     pub outputs: Vec<u32>,
 }
 
-/// One value.
+/// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ValueRecord {
     pub name: String,
@@ -29,7 +29,7 @@ pub(crate) struct ValueRecord {
     pub constant: Option<Tensor>,
 }
 
-/// One node.
+/// A node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NodeRecord {
     pub name: String,

@@ -11,7 +11,7 @@ use reports::{Profile, ReportFile, TimedStep};
 
 use crate::steps::{origin, rounded};
 
-/// One run of a partition. The recorded steps are written when it is dropped.
+/// A run of a partition. The recorded steps are written when it is dropped.
 pub(crate) struct TimedRun {
     file: Arc<ReportFile<Profile>>,
     partition: Arc<str>,

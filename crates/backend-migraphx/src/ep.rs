@@ -13,7 +13,7 @@ use crate::partition::{MgxPartition, Positions};
 use crate::toolchain::Toolchain;
 use crate::{claim, context};
 
-/// One session on MIGraphX.
+/// A session on MIGraphX.
 pub(crate) struct MgxEp {
     /// The name under which ONNX Runtime registered this provider. Nodes saved by it carry this name.
     pub name: String,

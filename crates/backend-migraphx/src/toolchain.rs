@@ -181,7 +181,7 @@ fn identity(file: &Path) -> String {
     format!("{} {:?} {written:?}", file.display(), metadata.map(|found| found.len()))
 }
 
-/// One compilation.
+/// A compilation.
 struct Job<'a> {
     toolchain: &'a Toolchain,
     model: &'a Model,

@@ -72,7 +72,7 @@ struct Cache {
     bytes: u64,
 }
 
-/// One file.
+/// A file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Entry {
     cache: &'static str,

@@ -71,7 +71,7 @@ struct Report {
     good: Option<bool>,
 }
 
-/// One output.
+/// An output.
 #[derive(Clone, Debug, Serialize)]
 struct Output {
     name: String,

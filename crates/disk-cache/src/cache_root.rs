@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use crate::{CacheError, Entry, Folder};
 
-/// One folder of the cache and its files.
+/// A folder of the cache and its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// The folder below the root.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::load::Attempt;
 use crate::{Library, Tree};
 
-/// One place to try.
+/// A place to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Candidate {
     /// A file by its full path.

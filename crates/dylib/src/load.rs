@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::{Candidate, Library};
 
-/// One name that was tried, and the reason it failed.
+/// A name that was tried, and the reason it failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// A path, a bare name, or a folder that does not exist.

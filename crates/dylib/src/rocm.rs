@@ -1,6 +1,6 @@
 //! The names of ROCm's libraries.
 
-/// One library of ROCm.
+/// A library of ROCm.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Library {
     /// The display name.

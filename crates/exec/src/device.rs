@@ -103,7 +103,7 @@ pub trait Prepared: Send + Sync {
     fn start(self: Arc<Self>, run: GuaranteedRun<'_>, order: Order<'_>) -> Result<(), ExecError>;
 }
 
-/// One run of a plan.
+/// A run of a plan.
 pub struct Run<'a> {
     /// Addresses of the inputs.
     pub inputs: &'a [*const u8],

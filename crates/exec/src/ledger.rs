@@ -146,7 +146,7 @@ impl Ledger {
     }
 }
 
-/// One piece of queued work. If it is dropped without an outcome, it counts as failed.
+/// A piece of queued work. If it is dropped without an outcome, it counts as failed.
 pub(crate) struct Ticket {
     ledger: Arc<Ledger>,
     number: u64,

@@ -156,7 +156,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// One value of any type, wide enough to lose nothing.
+/// A value of any type, wide enough to lose nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// A value of a floating-point type.

@@ -10,7 +10,7 @@ use crate::{DType, Scalar};
 /// A reference to an earlier operation of the same expression.
 pub type Ref = u16;
 
-/// One operation.
+/// An operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Node {
     /// The element of input `n` at the current index.

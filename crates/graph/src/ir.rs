@@ -25,7 +25,7 @@ pub struct Value {
     pub constant: Option<Tensor>,
 }
 
-/// One operation of the graph.
+/// An operation of the graph.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// The name in the model; may be empty.
@@ -45,7 +45,7 @@ impl Node {
     }
 }
 
-/// One partition of a model.
+/// A partition of a model.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     values: Vec<Value>,

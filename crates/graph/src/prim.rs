@@ -65,7 +65,7 @@ impl fmt::Debug for View {
     }
 }
 
-/// One operation on views.
+/// An operation on views.
 #[derive(Clone, PartialEq)]
 pub struct Step {
     /// The node it came from, for profiles and errors.

@@ -37,7 +37,7 @@ impl TryFrom<i32> for Mode {
 /// The nodes the next operation of a stream depends on, by index.
 pub(crate) type Dependencies = Vec<usize>;
 
-/// One capture, shared by all streams that take part.
+/// A capture, shared by all streams that take part.
 pub(crate) struct Capture {
     pub(crate) id: u64,
     mode: Mode,

@@ -42,7 +42,7 @@ pub(crate) struct Function {
     _image: Arc<Image>,
 }
 
-/// One launch with its own copy of the arguments.
+/// A launch with its own copy of the arguments.
 pub(crate) struct Launch {
     function: Arc<Function>,
     grid: [u32; 3],

@@ -9,7 +9,7 @@ use crate::random::Random;
 use crate::stream::{Stream, Ticket};
 use crate::work::{Pins, Step, Task};
 
-/// One captured step.
+/// A captured step.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) handle: usize,

@@ -134,7 +134,7 @@ impl Drop for Storage {
     }
 }
 
-/// One live range of memory that the library knows.
+/// A live range of memory that the library knows.
 pub(crate) struct Block {
     pub(crate) base: usize,
     pub(crate) bytes: usize,

@@ -6,7 +6,7 @@ use crate::safe::blas_lt;
 use crate::sys::Role;
 use crate::{Attempt, DeviceInfo, Driver, DriverKind, LoadError, Rtc};
 
-/// One driver as found on this machine.
+/// A driver as found on this machine.
 #[derive(Clone, Debug)]
 pub struct DriverReport {
     /// Which driver.
@@ -21,7 +21,7 @@ pub struct DriverReport {
     pub no_device_reason: Option<String>,
 }
 
-/// One library as found on this machine.
+/// A library as found on this machine.
 #[derive(Clone, Debug)]
 pub struct LibraryReport {
     /// What it is for.

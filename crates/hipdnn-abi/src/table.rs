@@ -4,7 +4,7 @@ use hipdnn::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, O
 
 use crate::table_attention;
 
-/// One attribute of a kind.
+/// An attribute of a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The name.

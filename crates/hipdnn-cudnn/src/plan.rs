@@ -31,7 +31,7 @@ enum Request {
     Call(Call),
 }
 
-/// One request to cuDNN.
+/// A request to cuDNN.
 struct Step {
     request: Request,
     /// cuDNN's uids of its tensors.

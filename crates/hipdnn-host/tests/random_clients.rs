@@ -16,7 +16,7 @@ use proptest::test_runner::{RngSeed, TestRunner};
 
 use caller::Caller;
 
-/// One call of a random client; numbers select among the descriptors created so far.
+/// A call of a random client; numbers select among the descriptors created so far.
 #[derive(Clone, Debug)]
 enum Call {
     Make(i32),

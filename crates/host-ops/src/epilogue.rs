@@ -102,7 +102,7 @@ enum Evaluator {
     Elementwise(Elementwise),
 }
 
-/// One operand of a block, aligned to a cache line.
+/// An operand of a block, aligned to a cache line.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 struct Lines([MaybeUninit<u64>; BLOCK]);

@@ -11,7 +11,7 @@ use crate::scratch::Plain;
 /// Number of spatial axes; inputs with fewer get leading axes of extent 1.
 pub(crate) const AXES: usize = 3;
 
-/// One axis of a plane.
+/// An axis of a plane.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     /// Input elements between adjacent elements of a sub-plane.

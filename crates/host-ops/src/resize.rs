@@ -107,7 +107,7 @@ fn extrapolate<C: Real>(prim: &Resize, axes: &[usize], values: &mut [C], input: 
     }
 }
 
-/// One axis of a dense tensor `[outer, axis, inner]`.
+/// An axis of a dense tensor `[outer, axis, inner]`.
 struct Pass<'a> {
     table: &'a Table<'a>,
     outer: usize,

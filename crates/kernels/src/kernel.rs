@@ -3,7 +3,7 @@ use std::fmt::Write;
 
 const PRELUDE: &str = include_str!("../hip/prelude.h");
 
-/// One kernel: a family's source with its settings. Equal kernels are compiled once.
+/// A kernel: a family's source with its settings. Equal kernels are compiled once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel {
     /// The entry point.

@@ -33,7 +33,7 @@ impl Launches {
     }
 }
 
-/// One launch of a kernel.
+/// A launch of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     /// The code.

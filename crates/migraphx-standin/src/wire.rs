@@ -1,6 +1,6 @@
 //! Protobuf's wire format, read only.
 
-/// One field of a message.
+/// A field of a message.
 pub(crate) enum Field<'a> {
     Int(i64),
     Bytes(&'a [u8]),

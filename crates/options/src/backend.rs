@@ -10,7 +10,7 @@ use super::slot::Kind;
 use super::trust::SetBy;
 use super::{hip, migraphx};
 
-/// One option of a backend, for the parser and the documentation.
+/// An option of a backend, for the parser and the documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct BackendOption {
     /// The name after `ep.<namespace>.`.

@@ -62,7 +62,7 @@ fn names(names: impl Iterator<Item = &'static str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// One thing wrong with one option.
+/// A problem with one option.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -146,7 +146,7 @@ impl Problem {
     }
 }
 
-/// One half of a config entry.
+/// Half of a config entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The key.

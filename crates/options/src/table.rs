@@ -12,7 +12,7 @@ use super::trust::SetBy;
 /// Entries of the backend namespaces, not parsed: namespace → key without prefix → value.
 pub type BackendEntries = BTreeMap<Namespace, BTreeMap<String, String>>;
 
-/// One option, for documentation, error messages, the parser and the relay to MIGraphX.
+/// An option, for documentation, error messages, the parser and the relay to MIGraphX.
 pub struct OptionRow {
     /// The name after a prefix.
     pub name: &'static str,

@@ -45,7 +45,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One dimension of a tensor type.
+/// A dimension of a tensor type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dim {
     /// A fixed extent.

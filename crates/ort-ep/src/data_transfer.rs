@@ -2,7 +2,7 @@
 use crate::view::{RawStream, Tensor, TensorMut};
 use crate::{MemoryDevice, Result};
 
-/// One copy that ONNX Runtime asks for.
+/// A copy that ONNX Runtime asks for.
 pub struct TensorCopy<'a> {
     /// The source.
     pub src: Tensor<'a>,

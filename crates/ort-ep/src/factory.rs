@@ -139,7 +139,7 @@ impl<'a> EpRequest<'a> {
     }
 }
 
-/// One selected device.
+/// A selected device.
 #[derive(Clone, Copy)]
 pub struct SelectedDevice<'a> {
     /// The hardware.
@@ -193,7 +193,7 @@ pub struct NewHardware {
     pub metadata: Vec<(String, String)>,
 }
 
-/// One memory of an offered device.
+/// A memory of an offered device.
 #[derive(Clone, Debug)]
 pub struct OfferedMemory {
     /// A display name.

@@ -65,7 +65,7 @@ impl MemoryKind {
     }
 }
 
-/// One memory of one device. Alignment is not part of its identity.
+/// A memory of one device. Alignment is not part of its identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryDevice {
     /// The kind of device.

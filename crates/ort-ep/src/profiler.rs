@@ -56,7 +56,7 @@ pub enum EventCategory {
     Api,
 }
 
-/// One device event.
+/// A device event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfilingEvent {
     /// What it measures.

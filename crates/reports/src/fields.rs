@@ -35,7 +35,7 @@ pub(crate) trait Described {
     const FIELDS: &'static [Field];
 }
 
-/// One field of a JSON object.
+/// A field of a JSON object.
 #[cfg(test)]
 pub(crate) struct Field {
     pub name: &'static str,

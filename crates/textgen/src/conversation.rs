@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Answer, ChatTemplate, Error, Generator, Limits, Result, TextStep, Tokenizer, generate_text};
 
-/// One message of a conversation.
+/// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// `system`, `user` or `assistant`.

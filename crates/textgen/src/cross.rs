@@ -10,7 +10,7 @@ use crate::{Error, Result};
 
 const MAKING: &str = "allocating the encoder's output";
 
-/// One tensor that the encoder writes and the decoder reads.
+/// A tensor that the encoder writes and the decoder reads.
 #[derive(Debug)]
 pub(crate) struct CrossLayout {
     /// The decoder's input.

@@ -61,7 +61,7 @@ pub(crate) struct Layout {
     pub host: Arc<MemoryLocation>,
 }
 
-/// One cache tensor: the keys or the values of a layer.
+/// A cache tensor: the keys or the values of a layer.
 #[derive(Debug)]
 pub(crate) struct CacheLayout {
     pub past: String,

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 
 const MAKING: &str = "allocating the states";
 
-/// One state tensor of a layer.
+/// A state tensor of a layer.
 #[derive(Debug)]
 pub(crate) struct StateLayout {
     pub past: String,

@@ -7,7 +7,7 @@ use ort_ep::{Claims, Ep, Error, MemoryDevice, Result};
 
 use crate::context::DeviceContext;
 
-/// One session on one device. It claims no nodes itself: the backend does, if there is one. Memory and streams always
+/// A session on one device. It claims no nodes itself: the backend does, if there is one. Memory and streams always
 /// come from the device.
 pub(crate) struct AmdGpuEp {
     context: Arc<DeviceContext>,

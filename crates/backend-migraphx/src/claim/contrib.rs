@@ -15,7 +15,7 @@ pub(super) const MICROSOFT: &str = "com.microsoft";
 /// untested.
 const CHECKED: (u32, u32) = (2, 14);
 
-/// One operator, and the conditions that a node must satisfy.
+/// An operator, and the conditions that a node must satisfy.
 struct Form {
     domain: &'static str,
     op: &'static str,

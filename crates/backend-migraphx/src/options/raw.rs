@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 
 use ::options::migraphx::TABLE;
 
-/// One option as written.
+/// An option as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Text {
     pub text: String,

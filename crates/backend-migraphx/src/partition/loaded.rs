@@ -41,7 +41,7 @@ struct Placed {
     shape: Shape,
 }
 
-/// One input of a run.
+/// An input of a run.
 pub(super) struct Input<'a> {
     pub name: &'a str,
     pub element: ElementType,
@@ -53,7 +53,7 @@ pub(super) struct Input<'a> {
     pub needs_upload: bool,
 }
 
-/// One output of a run; the address is null if the output is unused.
+/// An output of a run; the address is null if the output is unused.
 pub(super) struct Output {
     pub address: *mut u8,
     /// The requested shape, after trimming.
@@ -61,7 +61,7 @@ pub(super) struct Output {
     pub bytes: usize,
 }
 
-/// One run of a program.
+/// A run of a program.
 pub(super) struct Call<'a> {
     pub inputs: &'a [Input<'a>],
     pub outputs: &'a [Output],

@@ -21,7 +21,7 @@ impl State {
     }
 }
 
-/// One set of shapes. The thread that holds the lock compiles or runs; others with the same shapes wait.
+/// A set of shapes. The thread that holds the lock compiles or runs; others with the same shapes wait.
 pub(super) struct Slot(Mutex<State>);
 
 impl Slot {

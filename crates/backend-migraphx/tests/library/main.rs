@@ -23,7 +23,7 @@ mod standin;
 
 const REAL: &str = "AMDGPU_EP_TEST_MIGRAPHX";
 
-/// One behaviour, checked on one library.
+/// A behaviour, checked on one library.
 struct Row {
     name: &'static str,
     check: fn(&Library),

@@ -11,7 +11,7 @@ use crate::plot::{Line, Plot};
 use crate::table;
 use crate::times::Percentiles;
 
-/// One load.
+/// The figures of one load.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measurement {
     /// In a closed loop: the clients.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{Asker, Question};
 use crate::child::{Answer, Outcome};
 
-/// One driver.
+/// A driver.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Driver {
     /// `amd`, `nvidia` or `host`.
@@ -37,7 +37,7 @@ pub struct DriverProbe {
     pub no_device_reason: Option<String>,
 }
 
-/// One library of a driver.
+/// A library of a driver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Library {
     /// `runtime`, `rtc` or `blaslt`.
@@ -61,7 +61,7 @@ pub struct Attempt {
     pub reason: String,
 }
 
-/// One device.
+/// A device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
     /// The name.

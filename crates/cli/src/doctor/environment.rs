@@ -65,7 +65,7 @@ pub struct Settings {
     pub variables: Vec<Variable>,
 }
 
-/// One variable.
+/// A variable.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Variable {
     /// The name.

@@ -33,7 +33,7 @@ pub struct SearchedPlace {
     pub result: String,
 }
 
-/// One library.
+/// A library.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Library {
     /// The place where it was found, as in [`SearchedPlace`].

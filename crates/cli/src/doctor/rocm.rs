@@ -11,7 +11,7 @@ use super::drivers::{Attempt, Driver};
 use super::hipdnn::Hipdnn;
 use super::{Asker, Question};
 
-/// One library.
+/// A library.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Library {
     /// The name.

@@ -77,7 +77,7 @@ struct Operator {
     reasons: BTreeMap<String, usize>,
 }
 
-/// One node.
+/// A node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Node {
     name: String,

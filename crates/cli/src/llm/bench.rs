@@ -72,7 +72,7 @@ struct Report {
     memory: Option<Memory>,
 }
 
-/// One prompt length and batch size on one provider.
+/// A prompt length and batch size on one provider.
 #[derive(Clone, Debug, Serialize)]
 struct Measurement {
     provider: String,
@@ -171,7 +171,7 @@ fn check(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// One case to measure.
+/// A case to measure.
 #[derive(Clone, Copy)]
 struct Case {
     batch: usize,
@@ -202,7 +202,7 @@ impl Case {
     }
 }
 
-/// One side of a measurement.
+/// A side of a measurement.
 struct Run {
     generator: Generator,
     rows: Vec<Vec<u32>>,

@@ -2,7 +2,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// One backend and variant that can run a step.
+/// A backend and variant that can run a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Candidate {
     /// Our kernels: the index of the variant in `kernels::variants`.

@@ -30,7 +30,7 @@ mod true_lengths;
 pub use selection::Selection;
 pub use true_lengths::padded_choice;
 
-/// One pass.
+/// A pass.
 pub struct Pass {
     /// The name in options, dumps and records.
     pub name: &'static str,

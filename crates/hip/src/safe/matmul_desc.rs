@@ -88,7 +88,7 @@ impl Epilogue {
     }
 }
 
-/// One row-major matrix, or a batch of them.
+/// A row-major matrix, or a batch of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
     /// Element type.

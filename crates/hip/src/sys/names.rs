@@ -15,7 +15,7 @@ pub enum Role {
     BlasLt,
 }
 
-/// One library of one driver: its file names and its name in messages.
+/// A library of one driver: its file names and its name in messages.
 pub(crate) struct LibraryNames {
     pub what: &'static str,
     pub files: &'static [&'static str],

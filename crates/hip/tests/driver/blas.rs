@@ -30,7 +30,7 @@ fn has_no_blas(device: &Device) -> Option<&'static str> {
 
 const WORKSPACE: usize = 32 << 20;
 
-/// One product with everything around it, so that a case is a few lines.
+/// A product with everything around it, so that a case is a few lines.
 struct Case {
     desc: MatmulDesc,
     /// Largest accepted difference from the reference, relative to the sum of magnitudes.

@@ -25,7 +25,7 @@ mod streams;
 
 type Outcome = Result<(), Failed>;
 
-/// One behaviour, checked on one device.
+/// A behaviour, checked on one device.
 struct Row {
     name: &'static str,
     check: fn(&Device) -> Outcome,

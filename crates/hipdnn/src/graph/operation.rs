@@ -9,7 +9,7 @@ use crate::safe::Descriptor;
 use crate::sys::{AttributeName, AttributeType, Backend, DataType, DescriptorType};
 use crate::{Error, Result};
 
-/// One operation: its name, its tensors by attribute, its parameters, and its rule.
+/// An operation: its name, its tensors by attribute, its parameters, and its rule.
 pub(super) struct Operation {
     /// The name in messages.
     pub name: &'static str,

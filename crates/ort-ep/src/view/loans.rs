@@ -24,7 +24,7 @@ struct Taken {
     rest: Vec<usize>,
 }
 
-/// One output that was handed out.
+/// An output that was handed out.
 #[derive(Debug)]
 pub(super) struct Loan<'a> {
     loans: &'a Loans,

@@ -15,7 +15,7 @@ view! {
     ValueInfo(OrtValueInfo)
 }
 
-/// One use of a value.
+/// A use of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consumer<'a> {
     /// The node that uses it; `None` if the runtime does not say.

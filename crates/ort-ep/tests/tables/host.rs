@@ -26,7 +26,7 @@ pub struct Host {
     _plugin: Library,
 }
 
-/// One runtime.
+/// A runtime.
 pub struct Runtime {
     pub base: *const sys::OrtApiBase,
     pub api: sys::Api,

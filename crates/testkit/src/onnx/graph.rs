@@ -309,7 +309,7 @@ impl ValueType {
     }
 }
 
-/// One dimension of a shape.
+/// A dimension of a shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Dim {
     /// A fixed size.

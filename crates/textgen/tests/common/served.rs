@@ -15,7 +15,7 @@ pub struct Served {
     events: Receiver<Event>,
 }
 
-/// One choice of an answer.
+/// A choice of an answer.
 #[derive(Debug, Default)]
 pub struct Choice {
     pub tokens: Vec<u32>,

@@ -5,7 +5,7 @@ use options::TEXT_MODELS;
 
 use super::{BackendName, Query};
 
-/// One row. The first row that applies determines the order in which backends are tried.
+/// A row. The first row that applies determines the order in which backends are tried.
 pub(super) struct Rule {
     pub when: When,
     /// The backends to try. A row does not apply if its first backend does not exist on the platform.

@@ -15,7 +15,7 @@ pub struct RoutingTable {
     rows: Vec<Row>,
 }
 
-/// One row: sessions with a matching device and model try this backend first.
+/// A row: sessions with a matching device and model try this backend first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The line number in the file.
