@@ -375,6 +375,115 @@ fn microsoft_attention_appends_to_a_cache() {
 }
 
 #[test]
+fn one_token_attends_to_a_cache_or_to_another_sequence() {
+    let (heads, size, held, room) = (2, 4, 3, 6);
+    let part = |rows: usize, seed: u64| random(&[BATCH, heads, rows, size], seed);
+    let (q, k, v, past_k, past_v) = (part(1, 1), part(1, 2), part(1, 3), part(held, 4), part(held, 5));
+    let attention = |inputs: &[&Array], outputs: usize| {
+        let inputs: Vec<_> = inputs.iter().map(|&input| Some(input)).collect();
+        let mut case = case("DecoderMaskedMultiHeadAttention", &inputs, outputs)
+            .attribute("num_heads", Attribute::Int(heads as i64));
+        case.domain = "com.microsoft";
+        case
+    };
+    let ([cache_k, present_k], [cache_v, present_v]) = (caches(room, &past_k, &k), caches(room, &past_v, &v));
+    let (all_k, all_v) = (behind(&past_k, &k), behind(&past_v, &v));
+    let keep = |b: usize, t: usize| b == 0 || t != 1;
+    let mask = Array::of(&[BATCH, held + 1], |at| f64::from(u8::from(keep(at[0], at[1]))));
+    let score = |score: f64, [b, _, _, t]: [usize; 4]| score + if keep(b, t) { 0.0 } else { -10000.0 };
+    let wanted = Attention { q: &q, k: &all_k, v: &all_v, score: &score, scale: 0.5 }.result();
+    let in_place = |shares: i64| {
+        let mut case = attention(&[&joined(&q), &joined(&k), &joined(&v)], 3);
+        case.inputs.extend([
+            Some(mask.tensor(DType::I32)),
+            None,
+            Some(cache_k.tensor(DType::F32)),
+            Some(cache_v.tensor(DType::F32)),
+            Some(tensor(DType::I32, &[1], &[held as f64])),
+        ]);
+        case.attribute("past_present_share_buffer", Attribute::Int(shares)).run()
+    };
+    let found = in_place(1).unwrap();
+    assert_close(&numbers(&found[0]), &joined(&wanted).values, 1e-5);
+    assert_eq!(numbers(&found[1]), present_k.values);
+    assert_eq!(numbers(&found[2]), present_v.values);
+    let declined = in_place(0).unwrap_err();
+    assert!(declined.contains("past_present_share_buffer"), "{declined}");
+
+    let wanted = Attention { q: &q, k: &past_k, v: &past_v, score: &plain, scale: 0.5 }.result();
+    let found = attention(&[&joined(&q), &past_k, &past_v], 1).run().unwrap();
+    assert_close(&numbers(&found[0]), &joined(&wanted).values, 1e-5);
+}
+
+#[test]
+fn quantised_projections_and_tables() {
+    let bytes = |dtype: DType, shape: &[usize], seed: u64| {
+        let low = if dtype == DType::I8 { -128.0 } else { 0.0 };
+        let numbers = random(shape, seed);
+        Array::of(shape, |at| (numbers.at(at) * 1e4).rem_euclid(256.0).floor() + low)
+    };
+    let number = |dtype, value| Some(tensor(dtype, &[], &[value]));
+    let (x, w, bias) = (bytes(DType::U8, &[BATCH, 3, 4], 1), bytes(DType::I8, &[4, 12], 2), random(&[12], 3));
+    let scales = Array::of(&[12], |at| (1 + at[0]) as f64 / 2048.0);
+    let floats = Array::of(&x.shape, |at| (x.at(at) - 125.0) / 64.0);
+    let weights = Array::of(&w.shape, |at| (w.at(at) - 3.0) * scales.at(&at[1..]));
+    let part = |at: usize| projected(&floats, &weights, &bias, 2, at);
+    let (q, k, v) = (part(0), part(1), part(2));
+    let score = |score: f64, [_, _, s, t]: [usize; 4]| if t > s { f64::NEG_INFINITY } else { score };
+    let wanted = Attention { q: &q, k: &k, v: &v, score: &score, scale: 1.0 / 2f64.sqrt() }.result();
+    let mut attention = case("QAttention", &[], 1)
+        .attribute("num_heads", Attribute::Int(2))
+        .attribute("unidirectional", Attribute::Int(1));
+    attention.domain = "com.microsoft";
+    attention.inputs = vec![
+        Some(x.tensor(DType::U8)),
+        Some(w.tensor(DType::I8)),
+        Some(bias.tensor(DType::F32)),
+        number(DType::F32, 1.0 / 64.0),
+        Some(scales.tensor(DType::F32)),
+        None,
+        number(DType::U8, 125.0),
+        Some(tensor(DType::I8, &[12], &[3.0; 12])),
+    ];
+    assert_close(&numbers(&attention.run().unwrap()[0]), &joined(&wanted).values, 1e-4);
+
+    let (width, rows) = (8, 3);
+    let ids = [
+        Array::of(&[BATCH, rows], |at| ((at[0] * 3 + at[1] * 5) % 7) as f64),
+        Array::of(&[BATCH, rows], |at| at[0] as f64),
+    ];
+    let tables = [[7, width], [4, width], [2, width], [1, width], [1, width]];
+    let tables: Vec<Array> = tables.iter().zip(4..).map(|(shape, seed)| bytes(DType::I8, shape, seed)).collect();
+    let of = |table: usize, row: usize, at: usize| {
+        (tables[table].at(&[row, at]) - table as f64) * (table + 1) as f64 / 128.0
+    };
+    let sum = |b: usize, s: usize, at: usize| {
+        let [word, segment] = [0, 1].map(|list: usize| ids[list].at(&[b, s]) as usize);
+        of(0, word, at) + of(1, s, at) + of(2, segment, at)
+    };
+    let wanted = Array::of(&[BATCH, rows, width], |at| {
+        let all: Vec<f64> = (0..width).map(|k| sum(at[0], at[1], k)).collect();
+        let mean = all.iter().sum::<f64>() / width as f64;
+        let variance = all.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / width as f64;
+        (all[at[2]] - mean) / (variance + 1e-5).sqrt() * of(3, 0, at[2]) + of(4, 0, at[2])
+    });
+    let mut inputs = ids.map(|ids| Some(ids.tensor(DType::I32))).to_vec();
+    for (at, table) in tables.iter().enumerate() {
+        let shape = if at < 3 { table.shape.clone() } else { vec![width] };
+        inputs.push(Some(tensor(DType::I8, &shape, &table.values)));
+    }
+    inputs.push(Some(tensor(DType::I32, &[BATCH, rows], &[1.0, 1.0, 0.0, 1.0, 0.0, 0.0])));
+    inputs.extend((0..5).map(|table| number(DType::F32, f64::from(table + 1) / 128.0)));
+    inputs.extend((0..5).map(|table| number(DType::I8, f64::from(table))));
+    let mut embedding = Case::new("QEmbedLayerNormalization", 1, Vec::new(), &[DType::F32, DType::I32])
+        .attribute("epsilon", Attribute::Float(1e-5));
+    (embedding.domain, embedding.inputs) = ("com.microsoft", inputs);
+    let found = embedding.run().unwrap();
+    assert_close(&numbers(&found[0]), &wanted.values, 1e-4);
+    assert_eq!(numbers(&found[1]), [2.0, 1.0]);
+}
+
+#[test]
 fn a_position_without_angles_is_an_error() {
     let (x, angles) = (random(&[1, 2, 2, 4], 1), random(&[5, 2], 2));
     // A kernel's fault does not say which index.

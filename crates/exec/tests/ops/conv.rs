@@ -1,6 +1,6 @@
 //! Compares convolutions with loops in double precision.
-use graph::DType;
 use graph::ops::Attribute;
+use graph::{DType, Tensor};
 use proptest::prelude::*;
 use testkit::ops::conv::Convolution;
 
@@ -148,13 +148,21 @@ fn transposed_convolutions_scatter_what_convolutions_gather() {
                     (whole as i64 - window.pads[axis] - window.pads[rank + axis]) as usize
                 })
                 .collect();
-            let inputs = vec![x.tensor(dtype), w.tensor(dtype), bias.tensor(dtype)];
-            let case = window.on(Case::new("ConvTranspose", 11, inputs, &[dtype]));
-            let extra = Attribute::Ints(extra.iter().map(|&extra| extra as i64).collect());
-            let found = case.attribute("output_padding", extra).run().unwrap();
-            let wanted = transposed(&x, &w, Some(&bias), &window, &spatial);
-            assert_eq!(found[0].shape(), wanted.shape);
-            assert_close(&numbers(&found[0]), &wanted.values, tolerance);
+            let inputs = || vec![x.tensor(dtype), w.tensor(dtype), bias.tensor(dtype)];
+            let mut dynamic = Case::new("ConvTransposeWithDynamicPads", 1, inputs(), &[dtype]);
+            dynamic.domain = "com.microsoft";
+            dynamic.inputs.insert(2, Some(Tensor::from_i64s(&window.pads)));
+            dynamic.constants = vec![2];
+            // The padding is an input of the second one, so it has no such attribute.
+            let unpadded = Window { pads: vec![0; 2 * rank], ..window.clone() };
+            let plain = window.on(Case::new("ConvTranspose", 11, inputs(), &[dtype]));
+            for case in [plain, unpadded.on(dynamic)] {
+                let extra = Attribute::Ints(extra.iter().map(|&extra| extra as i64).collect());
+                let found = case.attribute("output_padding", extra).run().unwrap();
+                let wanted = transposed(&x, &w, Some(&bias), &window, &spatial);
+                assert_eq!(found[0].shape(), wanted.shape);
+                assert_close(&numbers(&found[0]), &wanted.values, tolerance);
+            }
         }
     }
 }

@@ -58,6 +58,12 @@ fn check(
     for &(name, value) in attributes {
         case = case.attribute(name, Attribute::Int(value));
     }
+    check_case(&case, wanted);
+}
+
+/// Fails unless the result of a case stands for the wanted numbers.
+fn check_case(case: &Case, wanted: &Array) {
+    let (op_type, dtype) = (case.op_type, case.outputs[0]);
     let found = case.run().unwrap();
     assert_eq!(found[0].shape(), wanted.shape);
     let (low, high) = if dtype == DType::I8 { (-128.0, 127.0) } else { (0.0, 255.0) };
@@ -107,6 +113,14 @@ fn integers_stand_for_multiples_of_their_scale() {
         check("QLinearGlobalAveragePool", dtype, one(), &[], &mean);
         let mean = Array::of(&[2, 1, 4], |at| (0..3).map(|k| numbers.at(&[at[0], k, at[2]])).sum::<f64>() / 3.0);
         check("QLinearGlobalAveragePool", dtype, one(), &[("channels_last", 1)], &mean);
+        let mean = Array::of(&[3], |at| (0..8).map(|k| numbers.at(&[k / 4, at[0], k % 4])).sum::<f64>() / 8.0);
+        let given = [a.integers.tensor(dtype), tensor(DType::F32, &[], &[a.scale]), tensor(dtype, &[], &[a.zero])];
+        let to = [tensor(DType::F32, &[], &[TO.0]), tensor(dtype, &[], &[TO.1])];
+        let mut case = Case::new("QLinearReduceMean", 1, given.into_iter().chain(to).collect(), &[dtype])
+            .attribute("axes", Attribute::Ints(vec![-1, 0]))
+            .attribute("keepdims", Attribute::Int(0));
+        case.domain = "com.microsoft";
+        check_case(&case, &mean);
         let condition = Array::of(&[2, 3, 4], |at| ((at[0] + at[2]) % 2) as f64);
         let chosen = Array::of(&[2, 3, 4], |at| if condition.at(at) == 1.0 { a.at(at) } else { b.at(&at[1..]) });
         let inputs = vec![Input::Condition(&condition), Input::Quantized(&a), Input::Quantized(&b), Input::Result];

@@ -166,6 +166,40 @@ fn lstms_in_every_direction_with_peepholes() {
 }
 
 #[test]
+fn integer_weights_stand_for_multiples_of_their_scales() {
+    for (name, reversed) in DIRECTIONS {
+        for (dtype, by_gate) in [(DType::U8, false), (DType::I8, true)] {
+            let mut layer = Layer::new(4, reversed.len());
+            let count = reversed.len();
+            let (gates, low) = (4 * HIDDEN, if dtype == DType::I8 { -128.0 } else { 0.0 });
+            let shape = if by_gate { vec![count, gates] } else { vec![count] };
+            let scale = Array::of(&shape, |at| (1 + at.iter().sum::<usize>() % 5) as f64 / 1024.0);
+            let zero = Array::of(&shape, |at| low + 120.0 + at.iter().sum::<usize>() as f64);
+            let random = |width: usize, seed: u64| {
+                let numbers = Array::random(DType::F32, &[count, width, gates], seed);
+                Array::of(&numbers.shape, |at| (numbers.at(at) * 1e4).rem_euclid(256.0).floor() + low)
+            };
+            let integers = [random(WIDTH, 8), random(HIDDEN, 9)];
+            // An LSTM has the gates before the width.
+            let floats = |integers: &Array| {
+                Array::of(&[count, gates, integers.shape[1]], |at| {
+                    let of = |array: &Array| if by_gate { array.at(&at[..2]) } else { array.at(&at[..1]) };
+                    (integers.at(&[at[0], at[2], at[1]]) - of(&zero)) * of(&scale)
+                })
+            };
+            (layer.w, layer.r) = (floats(&integers[0]), floats(&integers[1]));
+            let mut case = case("DynamicQuantizeLSTM", &layer, name);
+            (case.domain, case.since_version) = ("com.microsoft", 1);
+            for (at, integers) in integers.iter().enumerate() {
+                case.inputs[1 + at] = Some(integers.tensor(dtype));
+                case.inputs.extend([Some(scale.tensor(DType::F32)), Some(zero.tensor(dtype))]);
+            }
+            layer.check(case, reversed, &lstm_step(&layer, [sigmoid, f64::tanh, f64::tanh], f64::MAX));
+        }
+    }
+}
+
+#[test]
 fn short_sequences_end_early_and_are_reversed_in_place() {
     for (name, reversed) in DIRECTIONS {
         let layer = Layer { lengths: vec![2, 4, 1], ..Layer::new(4, reversed.len()) };

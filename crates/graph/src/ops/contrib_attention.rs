@@ -11,7 +11,7 @@ const DOMAIN: &str = "com.microsoft";
 
 /// What both operators share.
 #[derive(Debug)]
-struct Common {
+pub(super) struct Common {
     heads: usize,
     scale: f32,
     causal: bool,
@@ -20,7 +20,7 @@ struct Common {
 }
 
 impl Common {
-    fn parse(node: &NodeInfo<'_>) -> Result<Self, Declined> {
+    pub(super) fn parse(node: &NodeInfo<'_>) -> Result<Self, Declined> {
         let heads = usize::try_from(node.attributes.int("num_heads", 0)?).ok().filter(|&heads| heads > 0);
         Ok(Self {
             heads: heads.ok_or_else(|| Declined::new("num_heads is below 1"))?,
@@ -184,11 +184,21 @@ fn first_columns(value: &Val, keys: usize) -> Val {
 
 /// `Attention`: one product computes queries, keys and values from the input.
 #[derive(Debug)]
-struct Attention {
-    common: Common,
-    widths: Option<[usize; 3]>,
+pub(super) struct Attention {
+    pub common: Common,
+    pub widths: Option<[usize; 3]>,
     /// Whether the past has room for the new rows.
-    in_place: bool,
+    pub in_place: bool,
+}
+
+/// What [`Attention`] reads besides the projected input.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Context<'a> {
+    pub mask: Option<&'a Val>,
+    pub past: Option<&'a Val>,
+    pub bias: Option<&'a Val>,
+    /// The number of rows in a past with room for more.
+    pub held: Option<&'a Val>,
 }
 
 impl Op for Attention {
@@ -202,6 +212,18 @@ impl Op for Attention {
         if let Some(bias) = given(2) {
             all = cx.binary(Binary::Add, &all, bias)?;
         }
+        self.attend(cx, &all, Context { mask: given(3), past: given(4), bias: given(5), held: given(6) })
+    }
+}
+
+impl Attention {
+    /// Attention for the projected input: queries, keys and values side by side.
+    pub(super) fn attend(
+        &self,
+        cx: &mut Lower<'_>,
+        all: &Val,
+        Context { mask, past, bias, held }: Context<'_>,
+    ) -> Result<Vec<Val>, LowerError> {
         let &[batch, _, width] = all.shape() else {
             return Err(cx.invalid(format!("the projected input has shape {:?}, expected three axes", all.shape())));
         };
@@ -219,7 +241,7 @@ impl Op for Attention {
             start += width;
         }
         let mut past_length = 0;
-        if let Some(past) = given(4) {
+        if let Some(past) = past {
             let size = parts[1].shape()[3];
             match *past.shape() {
                 [2, b, h, length, s] if (b, h, s) == (batch, self.common.heads, size) => past_length = length,
@@ -230,13 +252,13 @@ impl Op for Attention {
                     )));
                 }
             }
-            if let Some(held) = given(6).filter(|_| self.in_place) {
+            if let Some(held) = held.filter(|_| self.in_place) {
                 let present = cx.fresh(past.dtype(), past.shape())?;
                 let halves = |value: &Val| [0, 1].map(|at| value.sliced(0, at, 1, 1).squeezed(0));
                 let (from, to) = (halves(past), halves(&present));
                 let caches = (from.each_ref(), to.each_ref());
                 let [q, k, v] = &parts[..] else { return Err(cx.invalid("expected three parts")) };
-                let result = self.common.attend_cached(cx, [q, k, v], caches, held, (given(3), given(5)))?;
+                let result = self.common.attend_cached(cx, [q, k, v], caches, held, (mask, bias))?;
                 return Ok(vec![result, present]);
             }
             for at in 0..2 {
@@ -245,7 +267,7 @@ impl Op for Attention {
             }
         }
         let [q, k, v] = &parts[..] else { return Err(cx.invalid("expected three parts")) };
-        let result = self.common.attend(cx, [q, k, v], past_length, given(3), given(5))?;
+        let result = self.common.attend(cx, [q, k, v], past_length, mask, bias)?;
         if k.shape() != v.shape() {
             return Ok(vec![result]);
         }
@@ -287,7 +309,7 @@ fn cached_types(node: &NodeInfo<'_>, held: usize) -> Result<(), Declined> {
 }
 
 /// Declines masks of rank 4, and those that are not int32.
-fn decline_mask(node: &NodeInfo<'_>, index: usize) -> Result<(), Declined> {
+pub(super) fn decline_mask(node: &NodeInfo<'_>, index: usize) -> Result<(), Declined> {
     match node.optional(index) {
         Some(mask) if mask.dtype != DType::I32 => {
             Err(Declined::new(format!("the mask has unsupported type {}", mask.dtype)))
@@ -301,8 +323,8 @@ fn decline_mask(node: &NodeInfo<'_>, index: usize) -> Result<(), Declined> {
 
 /// `MultiHeadAttention`: queries, keys and values are separate inputs.
 #[derive(Debug)]
-struct MultiHeadAttention {
-    common: Common,
+pub(super) struct MultiHeadAttention {
+    pub common: Common,
 }
 
 impl Op for MultiHeadAttention {

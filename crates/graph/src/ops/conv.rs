@@ -63,7 +63,7 @@ impl Op for Conv {
     }
 }
 
-fn parse_conv(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+pub(super) fn parse_conv(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     node.accept(0, DType::is_float)?;
     Ok(Box::new(Conv::parse(node, 0, 1)?))
 }
@@ -118,19 +118,26 @@ fn apply(
 /// `ConvTranspose`.
 #[derive(Debug)]
 struct ConvTranspose {
+    name: &'static str,
     conv: Conv,
     output_padding: Option<Vec<i64>>,
     output_shape: Option<Vec<i64>>,
+    /// The padding is the third input, and the bias comes after it.
+    dynamic_pads: bool,
 }
 
 impl Op for ConvTranspose {
     fn name(&self) -> &'static str {
-        "ConvTranspose"
+        self.name
+    }
+
+    fn host_inputs(&self) -> &[usize] {
+        if self.dynamic_pads { &[2] } else { &[] }
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let (x, w) = (cx.required(inputs, 0)?, cx.required(inputs, 1)?);
-        let bias = inputs.get(2).and_then(Option::as_ref);
+        let bias = inputs.get(if self.dynamic_pads { 3 } else { 2 }).and_then(Option::as_ref);
         let groups = self.conv.groups;
         let kernel = check(cx, x, w, self.conv.window.kernel())?;
         if x.shape()[1] != w.shape()[0] || x.shape()[1] % groups != 0 {
@@ -141,6 +148,9 @@ impl Op for ConvTranspose {
         let input = &x.shape()[2..];
         let rank = input.len();
         let mut placed = self.conv.window.spread(cx, rank)?;
+        if let Some(pads) = self.dynamic_pads.then(|| cx.known_i64s(inputs, 2)).transpose()?.flatten() {
+            placed.set_pads(cx, &pads)?;
+        }
         let list = |name: &str, values: &Option<Vec<i64>>| match values {
             None => Ok(None),
             // Both the whole shape and its spatial part are accepted.
@@ -184,6 +194,17 @@ impl Op for ConvTranspose {
 }
 
 fn parse_conv_transpose(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    conv_transpose(node, "ConvTranspose", false)
+}
+
+fn parse_dynamic_pads(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    if node.attributes.text("auto_pad", "NOTSET")? != "NOTSET" {
+        return Err(Declined::new("auto_pad together with an input of pads is not supported"));
+    }
+    conv_transpose(node, "ConvTransposeWithDynamicPads", true)
+}
+
+fn conv_transpose(node: &NodeInfo<'_>, name: &'static str, dynamic_pads: bool) -> Result<Box<dyn Op>, Declined> {
     node.accept(0, DType::is_float)?;
     let list = |name: &str| -> Result<Option<Vec<i64>>, Declined> {
         let values = node.attributes.ints(name)?.filter(|values| !values.is_empty());
@@ -195,7 +216,8 @@ fn parse_conv_transpose(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
         }
     };
     let (output_padding, output_shape) = (list("output_padding")?, list("output_shape")?);
-    Ok(Box::new(ConvTranspose { conv: Conv::parse(node, 0, 1)?, output_padding, output_shape }))
+    let conv = Conv::parse(node, 0, 1)?;
+    Ok(Box::new(ConvTranspose { name, conv, output_padding, output_shape, dynamic_pads }))
 }
 
 /// `ConvInteger`: convolution of 8-bit integers minus their zero points, in 32 bits.
@@ -252,7 +274,7 @@ impl Op for QLinearConv {
     }
 }
 
-fn parse_qlinear_conv(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+pub(super) fn parse_qlinear_conv(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     for index in [0, 3, 7] {
         node.accept(index, quantized::byte)?;
     }
@@ -275,6 +297,7 @@ fn channels(cx: &mut Lower<'_>, value: &Val, axis: usize, rank: usize) -> Result
 pub(super) const OPS: &[Entry] = &[
     Entry { domain: "", op_type: "Conv", parse: parse_conv },
     Entry { domain: "", op_type: "ConvTranspose", parse: parse_conv_transpose },
+    Entry { domain: "com.microsoft", op_type: "ConvTransposeWithDynamicPads", parse: parse_dynamic_pads },
     Entry { domain: "", op_type: "ConvInteger", parse: parse_conv_integer },
     Entry { domain: "", op_type: "QLinearConv", parse: parse_qlinear_conv },
 ];

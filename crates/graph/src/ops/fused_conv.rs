@@ -82,7 +82,7 @@ impl Op for FusedConv {
     }
 }
 
-fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+pub(super) fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let dtype = node.accept(0, DType::is_float)?;
     if node.optional(3).is_some_and(|other| other.dtype != dtype) {
         return Err(Declined::new(format!("input 3 is not {dtype}")));

@@ -50,6 +50,15 @@ struct GatherNd {
     batch_dims: usize,
 }
 
+impl GatherNd {
+    fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+        node.accept(1, is_index)?;
+        let batch = node.attributes.int("batch_dims", 0)?;
+        let batch_dims = usize::try_from(batch).map_err(|_| Declined::new(format!("batch_dims {batch}")))?;
+        Ok(Box::new(Self { batch_dims }))
+    }
+}
+
 impl Op for GatherNd {
     fn name(&self) -> &'static str {
         "GatherND"
@@ -158,16 +167,9 @@ pub(super) const OPS: &[Entry] = &[
             Ok(Box::new(GatherElements { axis: node.attributes.int("axis", 0)? }))
         },
     },
-    Entry {
-        domain: "",
-        op_type: "GatherND",
-        parse: |node| {
-            node.accept(1, is_index)?;
-            let batch = node.attributes.int("batch_dims", 0)?;
-            let batch_dims = usize::try_from(batch).map_err(|_| Declined::new(format!("batch_dims {batch}")))?;
-            Ok(Box::new(GatherNd { batch_dims }))
-        },
-    },
+    Entry { domain: "", op_type: "GatherND", parse: GatherNd::parse },
+    // From before ONNX had it.
+    Entry { domain: "com.microsoft", op_type: "GatherND", parse: GatherNd::parse },
     Entry { domain: "", op_type: "ReverseSequence", parse: ReverseSequence::parse },
     Entry {
         domain: "",

@@ -317,4 +317,7 @@ fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     Ok(Box::new(GridSample { mode, padding, align_corners: node.attributes.flag("align_corners")? }))
 }
 
-pub(super) const OPS: &[Entry] = &[Entry { domain: "", op_type: "GridSample", parse }];
+pub(super) const OPS: &[Entry] = &[
+    Entry { domain: "", op_type: "GridSample", parse },
+    Entry { domain: "com.microsoft", op_type: "GridSample", parse },
+];

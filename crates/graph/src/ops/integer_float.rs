@@ -14,18 +14,18 @@ struct MatMulIntegerToFloat;
 struct DynamicQuantizeMatMul;
 
 /// The operands of a product of integers.
-struct Product<'a> {
-    a: &'a Val,
-    a_scale: &'a Val,
-    a_zero: Option<&'a Val>,
-    b: &'a Val,
-    b_scale: &'a Val,
-    b_zero: Option<&'a Val>,
-    bias: Option<&'a Val>,
+pub(super) struct Product<'a> {
+    pub a: &'a Val,
+    pub a_scale: &'a Val,
+    pub a_zero: Option<&'a Val>,
+    pub b: &'a Val,
+    pub b_scale: &'a Val,
+    pub b_zero: Option<&'a Val>,
+    pub bias: Option<&'a Val>,
 }
 
 impl Product<'_> {
-    fn lower(&self, cx: &mut Lower<'_>, dtype: DType) -> Result<Val, LowerError> {
+    pub fn lower(&self, cx: &mut Lower<'_>, dtype: DType) -> Result<Val, LowerError> {
         let columns = self.b.shape().last().copied().unwrap_or(0);
         for (name, value) in [("b_scale", Some(self.b_scale)), ("b_zero_point", self.b_zero), ("bias", self.bias)] {
             let fits = |value: &Val| value.elems() == 1 && name != "bias" || value.shape() == [columns];

@@ -6,7 +6,7 @@ use crate::{DType, Declined, LowerError, Scalar, Val};
 
 /// `MatMul` and `FusedMatMul`.
 #[derive(Debug)]
-struct MatMulOp {
+pub(super) struct MatMulOp {
     name: &'static str,
     alpha: f32,
     a: Side,
@@ -53,9 +53,16 @@ impl Op for MatMulOp {
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        Ok(vec![self.emit(cx, inputs)?])
+    }
+}
+
+impl MatMulOp {
+    /// Emits the product of the first two inputs.
+    pub(super) fn emit(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Val, LowerError> {
         let a = self.a.turned(cx.required(inputs, 0)?);
         let b = self.b.turned(cx.required(inputs, 1)?);
-        Ok(vec![cx.matmul_scaled(&a, &b, self.alpha)?])
+        cx.matmul_scaled(&a, &b, self.alpha)
     }
 }
 
@@ -66,12 +73,17 @@ fn parse_matmul(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
 }
 
 fn parse_fused_matmul(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    Ok(Box::new(fused_matmul(node, "FusedMatMul")?))
+}
+
+/// `FusedMatMul` or one of its variants. Those without attributes for batches have none to transpose.
+pub(super) fn fused_matmul(node: &NodeInfo<'_>, name: &'static str) -> Result<MatMulOp, Declined> {
     node.accept(0, float)?;
     node.accept(1, float)?;
     let flag = |name| node.attributes.flag(name);
     let a = Side { transpose: flag("transA")?, transpose_batch: flag("transBatchA")? };
     let b = Side { transpose: flag("transB")?, transpose_batch: flag("transBatchB")? };
-    Ok(Box::new(MatMulOp { name: "FusedMatMul", alpha: node.attributes.float("alpha", 1.0)?, a, b }))
+    Ok(MatMulOp { name, alpha: node.attributes.float("alpha", 1.0)?, a, b })
 }
 
 /// Several `MatMul`s of one value, with their matrices side by side in one.
@@ -302,6 +314,8 @@ pub(super) const OPS: &[Entry] = &[
     Entry { domain: "", op_type: "MatMulInteger", parse: parse_matmul_integer },
     Entry { domain: "", op_type: "QLinearMatMul", parse: parse_qlinear_matmul },
     Entry { domain: "com.microsoft", op_type: "FusedMatMul", parse: parse_fused_matmul },
+    // An older name of the same operator.
+    Entry { domain: "com.microsoft", op_type: "TransposeMatMul", parse: parse_fused_matmul },
     Entry { domain: "com.microsoft", op_type: "FusedGemm", parse: parse_fused_gemm },
 ];
 

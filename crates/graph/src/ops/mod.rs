@@ -16,10 +16,12 @@ mod attributes;
 mod case;
 mod cast;
 mod channel_norm;
+mod channels_last;
 mod choice;
 mod contrib_attention;
 mod conv;
 mod cumulative;
+mod decoder_masked_attention;
 mod deform_conv;
 mod diffusion;
 mod einsum;
@@ -28,6 +30,7 @@ mod experts;
 mod float4;
 pub(crate) mod fused;
 mod fused_conv;
+mod fused_linear;
 mod gated_delta_net;
 mod gates;
 mod gather;
@@ -49,15 +52,22 @@ mod meaning;
 mod mel_weights;
 mod mrotary;
 mod norm;
+mod normed_nbits;
 mod pad;
 mod paged_attention;
 mod pool;
+mod qgemm;
 mod qlinear;
+mod qlinear_mean;
 mod quantised_cache;
 mod quantize;
 mod quantized;
+mod quantized_attention;
+mod quantized_embedding;
+mod quantized_lstm;
 mod recurrent;
 mod reduce;
+mod relative_bias;
 mod reshape;
 mod resize;
 mod rotary;
@@ -219,9 +229,13 @@ const FAMILIES: &[&[Entry]] = &[
     pool::OPS,
     conv::OPS,
     fused_conv::OPS,
+    channels_last::OPS,
     matmul::OPS,
     matmul_nbits::OPS,
+    normed_nbits::OPS,
     integer_float::OPS,
+    qgemm::OPS,
+    fused_linear::OPS,
     experts::OPS,
     activation::OPS,
     arithmetic::OPS,
@@ -229,6 +243,7 @@ const FAMILIES: &[&[Entry]] = &[
     identity::OPS,
     quantize::OPS,
     qlinear::OPS,
+    qlinear_mean::OPS,
     select::OPS,
     choice::OPS,
     elementwise::UNARY,
@@ -238,6 +253,7 @@ const FAMILIES: &[&[Entry]] = &[
     diffusion::OPS,
     norm::OPS,
     skip_norm::OPS,
+    quantized_embedding::OPS,
     loss::OPS,
     softmax::OPS,
     search::OPS,
@@ -251,6 +267,9 @@ const FAMILIES: &[&[Entry]] = &[
     mel_weights::OPS,
     attention::OPS,
     contrib_attention::OPS,
+    quantized_attention::OPS,
+    decoder_masked_attention::OPS,
+    relative_bias::OPS,
     group_query_attention::OPS,
     paged_attention::OPS,
     rotary::OPS,
@@ -259,12 +278,12 @@ const FAMILIES: &[&[Entry]] = &[
     gated_delta_net::OPS,
     gates::OPS,
     recurrent::OPS,
+    quantized_lstm::OPS,
 ];
 
 /// Decoder operators that are known but not supported, by domain, with the reason.
 const LEFT_ALONE: &[(&str, &str, &str)] = &[
     (MICROSOFT, "SparseAttention", "sparse attention is not supported"),
-    (MICROSOFT, "DecoderMaskedMultiHeadAttention", "beam-search caches are not supported"),
     (MICROSOFT, "DecoderMaskedSelfAttention", "beam-search caches are not supported"),
 ];
 

@@ -8,7 +8,7 @@ use crate::{DType, Declined, LowerError, Prim, Shape, Val};
 
 /// `MaxPool`, `AveragePool` and `LpPool`.
 #[derive(Debug)]
-struct Pool {
+pub(super) struct Pool {
     name: &'static str,
     kind: PoolKind,
     window: Window,
@@ -24,6 +24,13 @@ impl Op for Pool {
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let x = cx.required(inputs, 0)?;
+        self.emit(cx, x)
+    }
+}
+
+impl Pool {
+    /// Emits the pool of `x`.
+    pub(super) fn emit(&self, cx: &mut Lower<'_>, x: &Val) -> Result<Vec<Val>, LowerError> {
         let spatial = spatial(cx, x)?;
         let placed = self.window.place(cx, spatial, &self.kernel)?;
         let mut to: Shape = x.shape()[..2].into();
@@ -60,7 +67,7 @@ fn pool(
     node: &NodeInfo<'_>,
     kind: PoolKind,
     accepted: fn(DType) -> bool,
-) -> Result<Box<dyn Op>, Declined> {
+) -> Result<Pool, Declined> {
     node.accept(0, accepted)?;
     let window = Window::parse(node.attributes)?;
     let kernel = window.kernel().ok_or_else(|| Declined::new("attribute kernel_shape is missing"))?;
@@ -73,22 +80,30 @@ fn pool(
     if window.is_dilated() && matches!(window.auto_pad, AutoPad::SameUpper | AutoPad::SameLower) {
         return Err(Declined::new("ONNX does not define dilations with auto_pad"));
     }
-    Ok(Box::new(Pool { name, kind, window, kernel, indices: node.wants(1) }))
+    Ok(Pool { name, kind, window, kernel, indices: node.wants(1) })
 }
 
-fn parse_max_pool(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+pub(super) fn parse_max_pool(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let column_major = node.attributes.flag("storage_order")?;
     let accepted = |dtype: DType| dtype.is_float() || matches!(dtype, DType::I8 | DType::U8);
-    pool("MaxPool", node, PoolKind::Max { column_major }, accepted)
+    Ok(Box::new(pool("MaxPool", node, PoolKind::Max { column_major }, accepted)?))
 }
 
 fn parse_average_pool(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    Ok(Box::new(average_pool("AveragePool", node, DType::is_float)?))
+}
+
+pub(super) fn average_pool(
+    name: &'static str,
+    node: &NodeInfo<'_>,
+    accepted: fn(DType) -> bool,
+) -> Result<Pool, Declined> {
     let count_pad = node.attributes.flag("count_include_pad")?;
-    pool("AveragePool", node, PoolKind::Average { count_pad }, DType::is_float)
+    pool(name, node, PoolKind::Average { count_pad }, accepted)
 }
 
 fn parse_lp_pool(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
-    pool("LpPool", node, PoolKind::Lp { p: p(node)? }, DType::is_float)
+    Ok(Box::new(pool("LpPool", node, PoolKind::Lp { p: p(node)? }, DType::is_float)?))
 }
 
 /// The order p of a norm.

@@ -33,13 +33,14 @@ struct QLinear {
 }
 
 /// A scale and a zero point, each a single number.
-struct Parameters {
+pub(super) struct Parameters {
     scale: Val,
     zero: Option<Val>,
 }
 
 impl Parameters {
-    fn read(cx: &mut Lower<'_>, inputs: &[Option<Val>], at: usize) -> Result<Self, LowerError> {
+    /// Reads a scale and the zero point behind it.
+    pub(super) fn read(cx: &mut Lower<'_>, inputs: &[Option<Val>], at: usize) -> Result<Self, LowerError> {
         let mut single = |value: &Val, at: usize| match value.elems() {
             1 => cx.reshape(value, &[]),
             _ => Err(cx.invalid(format!("input {at} has shape {:?}, expected one number", value.shape()))),
@@ -51,7 +52,7 @@ impl Parameters {
     }
 
     /// The numbers that integers stand for.
-    fn dequantized(&self, cx: &mut Lower<'_>, value: &Val) -> Result<Val, LowerError> {
+    pub(super) fn dequantized(&self, cx: &mut Lower<'_>, value: &Val) -> Result<Val, LowerError> {
         let operands: Vec<&Val> = [value, &self.scale].into_iter().chain(&self.zero).collect();
         cx.map_to(&operands, DType::F32, value.shape(), |expr, operands| {
             let number = expr.cast(operands[0], DType::F32);
@@ -66,7 +67,8 @@ impl Parameters {
         })
     }
 
-    fn quantized(&self, cx: &mut Lower<'_>, value: &Val, dtype: DType) -> Result<Val, LowerError> {
+    /// The integers that stand for numbers.
+    pub(super) fn quantized(&self, cx: &mut Lower<'_>, value: &Val, dtype: DType) -> Result<Val, LowerError> {
         let (low, high) = if dtype == DType::I8 { (-128.0, 127.0) } else { (0.0, 255.0) };
         let operands: Vec<&Val> = [value, &self.scale].into_iter().chain(&self.zero).collect();
         let to: Shape = value.shape().into();
@@ -150,7 +152,7 @@ impl Op for QLinear {
 }
 
 /// The numbers of an input, whose scale and zero point follow it.
-fn number(cx: &mut Lower<'_>, inputs: &[Option<Val>], at: usize) -> Result<Val, LowerError> {
+pub(super) fn number(cx: &mut Lower<'_>, inputs: &[Option<Val>], at: usize) -> Result<Val, LowerError> {
     let parameters = Parameters::read(cx, inputs, at + 1)?;
     let value = cx.required(inputs, at)?.clone();
     parameters.dequantized(cx, &value)

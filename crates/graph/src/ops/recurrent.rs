@@ -123,7 +123,7 @@ impl Recurrent {
     }
 }
 
-fn parse_lstm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+pub(super) fn parse_lstm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     layer("LSTM", node, Cell::Lstm, &["Sigmoid", "Tanh", "Tanh"])
 }
 

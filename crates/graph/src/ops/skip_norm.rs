@@ -63,8 +63,63 @@ fn parse_skip_norm(node: &NodeInfo<'_>, name: &'static str, centre: bool) -> Res
 }
 
 #[derive(Debug)]
-struct EmbedNormOp {
-    epsilon: f32,
+pub(super) struct EmbedNormOp {
+    pub epsilon: f32,
+}
+
+/// The rows that embeddings found.
+pub(super) struct Embedded<'a> {
+    pub words: &'a Val,
+    pub places: &'a Val,
+    pub segments: Option<&'a Val>,
+}
+
+impl EmbedNormOp {
+    /// The extents of ids: batch and sequence.
+    fn extents(cx: &Lower<'_>, ids: &Val) -> Result<[usize; 2], LowerError> {
+        <[usize; 2]>::try_from(ids.shape())
+            .map_err(|_| cx.invalid(format!("input_ids has shape {:?}, expected [batch, sequence]", ids.shape())))
+    }
+
+    /// The embeddings of the first positions.
+    pub(super) fn first_places(cx: &Lower<'_>, ids: &Val, table: &Val) -> Result<Val, LowerError> {
+        let [_, steps] = Self::extents(cx, ids)?;
+        if table.rank() == 2 && table.shape()[0] >= steps {
+            Ok(table.sliced(0, 0, 1, steps))
+        } else {
+            Err(cx.invalid(format!("{steps} steps, but position_embedding is {:?}", table.shape())))
+        }
+    }
+
+    /// Adds and normalises embeddings; counts the tokens in the mask; and returns the sum, too.
+    pub(super) fn finish(
+        &self,
+        cx: &mut Lower<'_>,
+        rows: Embedded<'_>,
+        [gamma, beta]: [Option<&Val>; 2],
+        (ids, mask): (&Val, Option<&Val>),
+    ) -> Result<Vec<Val>, LowerError> {
+        let [batch, _] = Self::extents(cx, ids)?;
+        let words = rows.words;
+        let terms: Vec<&Val> = [words, rows.places].into_iter().chain(rows.segments).collect();
+        let sum = cx.map_to(&terms, words.dtype(), words.shape(), |expr, arguments| {
+            let first = expr.binary(Binary::Add, arguments[0], arguments[1]);
+            arguments[2..].iter().fold(first, |sum, &term| expr.binary(Binary::Add, sum, term))
+        })?;
+        let layer = Layer { epsilon: self.epsilon, centre: true, round_before_scale: false };
+        let result = layer.lower(cx, &sum, 1, gamma, beta)?;
+        let lengths = match mask {
+            None => cx.full(DType::I32, &[batch], Scalar::Int(0))?,
+            Some(mask) => {
+                let ones = cx.map(&[mask], DType::I32, |expr, arguments| {
+                    let one = expr.constant(Scalar::Int(1), DType::I32);
+                    expr.binary(Binary::Eq, arguments[0], one)
+                })?;
+                cx.reduce(&ones, &[1], false, ReduceKind::Sum)?
+            }
+        };
+        Ok(vec![result, lengths, sum])
+    }
 }
 
 impl Op for EmbedNormOp {
@@ -79,40 +134,18 @@ impl Op for EmbedNormOp {
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let optional = |index: usize| inputs.get(index).and_then(Option::as_ref);
         let ids = cx.required(inputs, 0)?;
-        let [batch, steps] = *ids.shape() else {
-            return Err(cx.invalid(format!("input_ids has shape {:?}, expected [batch, sequence]", ids.shape())));
-        };
         let words = cx.gather(cx.required(inputs, 2)?, ids, 0)?;
         let table = cx.required(inputs, 3)?;
         let places = match optional(8) {
             Some(ids) => cx.gather(table, ids, 0)?,
-            None if table.rank() == 2 && table.shape()[0] >= steps => table.sliced(0, 0, 1, steps),
-            None => {
-                return Err(cx.invalid(format!("{steps} steps, but position_embedding is {:?}", table.shape())));
-            }
+            None => Self::first_places(cx, ids, table)?,
         };
         let segments = match (optional(1), optional(4)) {
             (Some(ids), Some(table)) => Some(cx.gather(table, ids, 0)?),
             _ => None,
         };
-        let terms: Vec<&Val> = [Some(&words), Some(&places), segments.as_ref()].into_iter().flatten().collect();
-        let sum = cx.map_to(&terms, words.dtype(), words.shape(), |expr, arguments| {
-            let first = expr.binary(Binary::Add, arguments[0], arguments[1]);
-            arguments[2..].iter().fold(first, |sum, &term| expr.binary(Binary::Add, sum, term))
-        })?;
-        let layer = Layer { epsilon: self.epsilon, centre: true, round_before_scale: false };
-        let result = layer.lower(cx, &sum, 1, Some(cx.required(inputs, 5)?), optional(6))?;
-        let lengths = match optional(7) {
-            None => cx.full(DType::I32, &[batch], Scalar::Int(0))?,
-            Some(mask) => {
-                let ones = cx.map(&[mask], DType::I32, |expr, arguments| {
-                    let one = expr.constant(Scalar::Int(1), DType::I32);
-                    expr.binary(Binary::Eq, arguments[0], one)
-                })?;
-                cx.reduce(&ones, &[1], false, ReduceKind::Sum)?
-            }
-        };
-        Ok(vec![result, lengths, sum])
+        let rows = Embedded { words: &words, places: &places, segments: segments.as_ref() };
+        self.finish(cx, rows, [Some(cx.required(inputs, 5)?), optional(6)], (ids, optional(7)))
     }
 }
 

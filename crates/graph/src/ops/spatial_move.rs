@@ -79,6 +79,15 @@ struct Trilu {
     upper: bool,
 }
 
+impl Trilu {
+    fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+        if node.optional(1).is_some() {
+            node.accept(1, |dtype| dtype == DType::I64)?;
+        }
+        Ok(Box::new(Self { upper: node.attributes.flag_or("upper", true)? }))
+    }
+}
+
 impl Op for Trilu {
     fn name(&self) -> &'static str {
         "Trilu"
@@ -109,16 +118,9 @@ impl Op for Trilu {
 pub(super) const OPS: &[Entry] = &[
     Entry { domain: "", op_type: "DepthToSpace", parse: DepthToSpace::parse },
     Entry { domain: "", op_type: "SpaceToDepth", parse: |node| Ok(Box::new(SpaceToDepth { block: block(node)? })) },
-    Entry {
-        domain: "",
-        op_type: "Trilu",
-        parse: |node| {
-            if node.optional(1).is_some() {
-                node.accept(1, |dtype| dtype == DType::I64)?;
-            }
-            Ok(Box::new(Trilu { upper: node.attributes.flag_or("upper", true)? }))
-        },
-    },
+    Entry { domain: "", op_type: "Trilu", parse: Trilu::parse },
+    // From before ONNX had it.
+    Entry { domain: "com.microsoft", op_type: "Trilu", parse: Trilu::parse },
 ];
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ pub(super) fn device(shape: &[usize]) -> Given<'_> {
 /// One node with its inputs.
 #[derive(Clone, Debug)]
 pub(super) struct Trial<'a> {
+    domain: &'a str,
     op_type: &'a str,
     since_version: i32,
     attributes: Attributes,
@@ -34,7 +35,13 @@ pub(super) struct Trial<'a> {
 impl<'a> Trial<'a> {
     pub(super) fn new(op_type: &'a str, since_version: i32) -> Self {
         let attributes = Attributes::default();
-        Self { op_type, since_version, attributes, inputs: Vec::new(), outputs: Vec::new() }
+        Self { domain: "", op_type, since_version, attributes, inputs: Vec::new(), outputs: Vec::new() }
+    }
+
+    /// The same operator of another domain.
+    pub(super) fn domain(mut self, domain: &'a str) -> Self {
+        self.domain = domain;
+        self
     }
 
     fn attribute(mut self, name: &str, value: Attribute) -> Self {
@@ -107,7 +114,7 @@ impl<'a> Trial<'a> {
         let outputs = if self.outputs.is_empty() { vec![first] } else { self.outputs.clone() };
         let wanted: Vec<Option<DType>> = outputs.iter().map(|&dtype| Some(dtype)).collect();
         let info = NodeInfo {
-            domain: "",
+            domain: self.domain,
             op_type: self.op_type,
             since_version: self.since_version,
             attributes: &self.attributes,

@@ -41,6 +41,19 @@ pub(super) struct Placed {
     pub output: Shape,
 }
 
+impl Placed {
+    /// Replaces the padding by that of a list: before each axis, then after each.
+    pub fn set_pads(&mut self, cx: &Lower<'_>, pads: &[i64]) -> Result<(), LowerError> {
+        let rank = self.pads.len();
+        if pads.len() != 2 * rank || pads.iter().any(|pad| !(0..MAX_ATTRIBUTE).contains(pad)) {
+            return Err(cx.invalid(format!("pads {pads:?} for {rank} spatial axes")));
+        }
+        self.pads = pads[..rank].iter().map(|&pad| pad as isize).collect();
+        self.pads_end = pads[rank..].iter().map(|&pad| pad as isize).collect();
+        Ok(())
+    }
+}
+
 impl Window {
     /// Reads the attributes.
     pub fn parse(attributes: &Attributes) -> Result<Self, Declined> {
