@@ -15,6 +15,7 @@ mod attention;
 mod cast;
 mod channel_norm;
 mod channels_last;
+mod coded_weights;
 mod conv;
 mod diffusion;
 mod einsum;

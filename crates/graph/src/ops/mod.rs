@@ -18,6 +18,7 @@ mod cast;
 mod channel_norm;
 mod channels_last;
 mod choice;
+mod coded_weights;
 mod contrib_attention;
 mod conv;
 mod cumulative;
@@ -235,6 +236,7 @@ const FAMILIES: &[&[Entry]] = &[
     normed_nbits::OPS,
     integer_float::OPS,
     qgemm::OPS,
+    coded_weights::OPS,
     fused_linear::OPS,
     experts::OPS,
     activation::OPS,
@@ -290,6 +292,7 @@ const LEFT_ALONE: &[(&str, &str, &str)] = &[
 /// The operators that convert 8-bit floats and integers of 4 or 2 bits, keep them in a cache, or move them as bytes.
 const FLOAT8_OPS: &[&str] = &[
     "GroupQueryAttention",
+    "MatMulBlockQuantizedFp8Weight",
     QMOE,
     "Cast",
     "CastLike",
