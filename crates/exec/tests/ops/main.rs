@@ -45,6 +45,7 @@ mod quantised_cache;
 mod quantize;
 mod recurrent;
 mod reduce;
+mod regions;
 mod relative_bias;
 mod resize;
 mod search;

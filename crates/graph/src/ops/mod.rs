@@ -68,6 +68,7 @@ mod quantized_embedding;
 mod quantized_lstm;
 mod recurrent;
 mod reduce;
+mod regions;
 mod relative_bias;
 mod reshape;
 mod resize;
@@ -263,6 +264,7 @@ const FAMILIES: &[&[Entry]] = &[
     einsum::OPS,
     resize::OPS,
     grid_sample::OPS,
+    regions::OPS,
     deform_conv::OPS,
     affine_grid::OPS,
     signal_window::OPS,
