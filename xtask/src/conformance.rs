@@ -80,17 +80,25 @@ fn check_count(written: &str, report: &Report) -> Result<()> {
 }
 
 fn rendered(workspace: &Workspace, report: &Report) -> Result<String> {
-    let supported = supported(workspace.root())?;
-    Ok(report.render(&supported, ONNX_VERSION, ORT_VERSIONS[ORT_VERSIONS.len() - 1]))
+    let root = workspace.root();
+    let (supported, others) = (listed(root, "supported_ops")?, listed(root, "left_alone_ops")?);
+    let supported: Vec<_> = supported.lines().filter_map(|line| line.split_once(':')).collect();
+    let left_alone: Vec<_> = others.lines().filter_map(left_alone).collect();
+    Ok(report.render(&supported, &left_alone, ONNX_VERSION, ORT_VERSIONS[ORT_VERSIONS.len() - 1]))
 }
 
-/// The operators that the engine claims to support, as (domain, operator).
-fn supported(root: &Path) -> Result<Vec<(String, String)>> {
+/// What one of the engine's examples prints: a list of operators, one in each line.
+fn listed(root: &Path, example: &str) -> Result<String> {
     let mut program = shell::cargo(root);
-    program.args(["run", "--quiet", "--package", "graph", "--example", "supported_ops"]);
-    let lines = shell::capture_stdout(&mut program)?;
-    let rows = lines.lines().filter_map(|line| line.rsplit_once(':'));
-    Ok(rows.map(|(domain, op_type)| (domain.to_owned(), op_type.to_owned())).collect())
+    program.args(["run", "--quiet", "--package", "graph", "--example", example]);
+    shell::capture_stdout(&mut program)
+}
+
+/// The domain, the operator and the reason in a line of `left_alone_ops`.
+fn left_alone(line: &str) -> Option<(&str, &str, &str)> {
+    let (domain, rest) = line.split_once(':')?;
+    let (op_type, reason) = rest.split_once(':')?;
+    Some((domain, op_type, reason))
 }
 
 #[cfg(test)]
@@ -98,9 +106,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn reasons_may_contain_colons() {
+        assert_eq!(left_alone(":Det:hard: too hard"), Some(("", "Det", "hard: too hard")));
+        assert_eq!(left_alone("com.microsoft:Snpe"), None);
+    }
+
+    #[test]
     fn fewer_placed_tests_than_recorded_is_an_error() {
         let report = Report::of(r#"[{"test": "test_abs", "domain": "", "op": "Abs", "verdict": "placed"}]"#).unwrap();
-        let table = |placed: usize| report.render(&[], "1", "2").replace("**1** of", &format!("**{placed}** of"));
+        let table = |placed: usize| report.render(&[], &[], "1", "2").replace("**1** of", &format!("**{placed}** of"));
         assert!(check_count(&table(1), &report).is_ok());
         assert!(check_count(&table(0), &report).is_ok());
         let error = check_count(&table(2), &report).unwrap_err().to_string();

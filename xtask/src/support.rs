@@ -53,8 +53,15 @@ impl Report {
         self.operators.values().map(|counts| counts.usable() + counts.bodies_usable).sum()
     }
 
-    /// The page, with `supported` the engine's own list of (domain, operator).
-    pub fn render(&self, supported: &[(String, String)], onnx: &str, runtime: &str) -> String {
+    /// The page, with the engine's own lists: `supported` (domain, operator), and `left_alone` (domain, operator,
+    /// reason).
+    pub fn render(
+        &self,
+        supported: &[(&str, &str)],
+        left_alone: &[(&str, &str, &str)],
+        onnx: &str,
+        runtime: &str,
+    ) -> String {
         let mut page = header(onnx, runtime);
         let _ = writeln!(page, "{PLACED}{}** of {} usable tests.\n", self.placed(), self.usable());
         page.push_str("## Operators with node tests\n\n");
@@ -68,8 +75,16 @@ impl Report {
             "ONNX has no node tests for these. `crates/exec/tests` covers most of them, and the real models cover others.\n\n",
         );
         page.push_str("| domain | operator |\n|---|---|\n");
-        for row in supported.iter().filter(|row| !self.operators.contains_key(row)) {
-            let _ = writeln!(page, "| {} | {} |", shown(&row.0), row.1);
+        let is_tested =
+            |domain: &str, op_type: &str| self.operators.contains_key(&(domain.to_owned(), op_type.to_owned()));
+        for (domain, op_type) in supported.iter().filter(|(domain, op_type)| !is_tested(domain, op_type)) {
+            let _ = writeln!(page, "| {} | {op_type} |", shown(domain));
+        }
+        page.push_str("\n## Operators left to other providers\n\n");
+        page.push_str("The hip backend declines these in all forms. `amdgpu-ep explain` shows the same reasons.\n\n");
+        page.push_str("| domain | operator | reason |\n|---|---|---|\n");
+        for (domain, op_type, reason) in left_alone {
+            let _ = writeln!(page, "| {} | {op_type} | {reason} |", shown(domain));
         }
         page
     }
@@ -152,8 +167,8 @@ mod tests {
 
     fn page() -> String {
         let supported = [("", "Celu"), ("", "Crop"), ("com.microsoft", "FastGelu")];
-        let supported = supported.map(|(domain, op_type)| (domain.to_owned(), op_type.to_owned()));
-        Report::of(REPORT).unwrap().render(&supported, "1.0", "2.0")
+        let left_alone = [("", "Det", "not supported: too hard"), ("com.microsoft", "Snpe", "compiled")];
+        Report::of(REPORT).unwrap().render(&supported, &left_alone, "1.0", "2.0")
     }
 
     #[test]
@@ -175,6 +190,14 @@ mod tests {
         let (_, untested) = page.split_once("without node tests").unwrap();
         assert!(untested.contains("| ai.onnx | Crop |\n| com.microsoft | FastGelu |\n"), "{untested}");
         assert!(!untested.contains("Celu"));
+    }
+
+    #[test]
+    fn lists_operators_that_are_left_alone_with_the_reason() {
+        let page = page();
+        let (_, others) = page.split_once("left to other providers").unwrap();
+        let rows = "| ai.onnx | Det | not supported: too hard |\n| com.microsoft | Snpe | compiled |\n";
+        assert!(others.ends_with(rows), "{others}");
     }
 
     #[test]

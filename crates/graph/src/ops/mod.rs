@@ -45,6 +45,7 @@ mod integer_float;
 mod interleaved;
 mod join;
 mod last_rows;
+mod left_alone;
 mod linear_attention;
 mod loss;
 mod matmul;
@@ -285,12 +286,6 @@ const FAMILIES: &[&[Entry]] = &[
     quantized_lstm::OPS,
 ];
 
-/// Decoder operators that are known but not supported, by domain, with the reason.
-const LEFT_ALONE: &[(&str, &str, &str)] = &[
-    (MICROSOFT, "SparseAttention", "sparse attention is not supported"),
-    (MICROSOFT, "DecoderMaskedSelfAttention", "beam-search caches are not supported"),
-];
-
 /// The operators that convert 8-bit floats and integers of 4 or 2 bits, keep them in a cache, or move them as bytes.
 const FLOAT8_OPS: &[&str] = &[
     "GroupQueryAttention",
@@ -309,8 +304,6 @@ const FLOAT8_OPS: &[&str] = &[
     "Shape",
     "Size",
 ];
-
-const MICROSOFT: &str = "com.microsoft";
 
 /// The only operator that reads [`DType::F8E8M0`].
 const QMOE: &str = "QMoE";
@@ -331,7 +324,7 @@ pub fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let domain = if node.domain == "ai.onnx" { "" } else { node.domain };
     let row = rows().find(|row| row.op_type == node.op_type && row.domain == domain);
     let row = row.ok_or_else(|| {
-        let known = LEFT_ALONE.iter().find(|(of, op_type, _)| (*of, *op_type) == (domain, node.op_type));
+        let known = left_alone::all().find(|&(of, op_type, _)| (of, op_type) == (domain, node.op_type));
         Declined::new(known.map_or("the operator is not supported", |(_, _, reason)| reason))
     })?;
     let ranks =
@@ -359,6 +352,13 @@ pub fn supported() -> Vec<(&'static str, &'static str)> {
     all
 }
 
+/// The operators that are known but left to other providers, as (domain, operator, reason), in order.
+pub fn left_alone() -> Vec<(&'static str, &'static str, &'static str)> {
+    let mut all: Vec<_> = left_alone::all().collect();
+    all.sort_unstable();
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -373,6 +373,10 @@ mod tests {
         };
         assert!(reason("com.microsoft", "SparseAttention").contains("sparse"));
         assert_eq!(reason("", "SparseAttention"), "the operator is not supported");
-        assert!(LEFT_ALONE.iter().all(|(domain, op_type, _)| !supported().contains(&(*domain, *op_type))));
+        let supported = supported();
+        let mut names: Vec<_> = left_alone().into_iter().map(|(domain, op_type, _)| (domain, op_type)).collect();
+        assert_eq!(names.iter().find(|name| supported.contains(name)), None);
+        names.dedup();
+        assert_eq!(names.len(), left_alone().len(), "an operator is listed twice");
     }
 }
