@@ -150,4 +150,5 @@ class Maker:
             for value in self.inputs
         ]
         graph = helper.make_graph(self.nodes, "random", given, described, self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
+        imports = [helper.make_opsetid("", self.opset), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, opset_imports=imports, ir_version=10)

@@ -27,8 +27,8 @@ SIZES = ({"N": 1, "S": 4}, {"N": 5, "S": 7}, {"N": 2, "S": 1}, {"N": 5, "S": 7})
 EMPTY = ({"N": 0, "S": 3},)
 # ONNX Runtime's CPU provider (seen in 1.31.1) crashes the process when a recurrent operator gets an empty sequence.
 # ONNX does not define the mean of an empty set, nor how later operators treat infinities, which are the maximum of an
-# empty set.
-NEVER_EMPTY = {"LSTM", "GRU", "RNN", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceLogSumExp"}
+# empty set. Regions need an image.
+NEVER_EMPTY = {"LSTM", "GRU", "RNN", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceLogSumExp", "RoiAlign", "CropAndResize"}
 N, S = Dim(1, ("N",)), Dim(1, ("S",))
 
 

@@ -6,6 +6,8 @@ from graph_maker import DTYPES, FLOATS, Dim
 from graph_ops.registry import operator
 from graph_ops.movement import fixed_axis
 
+MICROSOFT = "com.microsoft"
+
 
 @operator(weight=3)
 def matmul(m):
@@ -43,6 +45,27 @@ def gemm(m):
         bias = m.random.choice([[], [m.weight("f32", (columns,))], [m.weight("f32", (1, columns))], [m.weight("f32", ())]])
         node = m.node("Gemm", [x, weight, *bias], transB=turned, alpha=0.5, beta=1.5)
         m.add(node, "f32", (x.shape[0], Dim(columns)), x.magnitude * 4 + 5, False)
+
+
+@operator()
+def microsoft_matmul(m):
+    """Products of com.microsoft: transposed, with 4-bit floats as weights, or with an activation."""
+    x = m.pick("f32", where=lambda value: value.rank >= 2 and value.shape[-1].fixed)
+    if not x:
+        return
+    inner, columns = x.shape[-1].factor, m.random.randint(1, 4) * 4
+    shape = x.shape[:-1] + (Dim(columns),)
+    if m.random.random() < 0.5:
+        weight = m.weight("f32", (columns, inner), inner**-0.5)
+        node = m.node("TransposeMatMul", [x, weight], domain=MICROSOFT, transB=1, alpha=0.5)
+    elif inner * columns % 16 == 0:
+        packed = m.constant(m.numbers.integers(0, 256, inner * columns // 2).astype(np.uint8))
+        largest = m.constant((m.numbers.random(inner * columns // 16) * inner**-0.5).astype(np.float32))
+        kinds = dict(K=inner, N=columns, block_size=16, quant_type=m.random.randint(0, 1))
+        node = m.node("MatMulBnb4", [x, packed, largest], domain=MICROSOFT, **kinds)
+    else:
+        return
+    m.add(node, "f32", shape, x.magnitude * 4, False)
 
 
 @operator()

@@ -50,6 +50,30 @@ def conv_transpose(m):
         m.add(node, "f32", shape, x.magnitude * 4, False)
 
 
+@operator()
+def regions(m):
+    x = image(m, "f32", ranks=(4,))
+    if not x:
+        return
+    count, size = m.random.randint(1, 3), [m.random.randint(1, 3) for _ in range(2)]
+    # At least this many images exist at run time.
+    numbers = m.numbers.integers(0, x.shape[0].factor, count)
+    shape = (Dim(count), x.shape[1], *map(Dim, size))
+    if not m.fits(shape):
+        return
+    # ONNX Runtime's CPU provider has no kernel for the RoiAlign of opset 22.
+    if m.opset >= 22 or m.random.random() < 0.5:
+        boxes = m.constant((m.numbers.random((count, 4)) * 1.2 - 0.1).astype(np.float32))
+        inputs = [x, boxes, m.constant(numbers.astype(np.int32)), m.constant(np.array(size, np.int32))]
+        node = m.node("CropAndResize", inputs, domain="com.microsoft", extrapolation_value=1.5)
+    else:
+        extents = [dim.factor for dim in x.shape[:1:-1]]
+        boxes = m.constant((m.numbers.random((count, 4)) * np.array(extents * 2)).astype(np.float32))
+        kinds = dict(output_height=size[0], output_width=size[1], sampling_ratio=m.random.randint(1, 2))
+        node = m.node("RoiAlign", [x, boxes, m.constant(numbers)], **kinds)
+    m.add(node, "f32", shape, x.magnitude + 2, False)
+
+
 @operator(weight=2)
 def pool(m):
     x = image(m, "f32")

@@ -1,7 +1,7 @@
 """Runs single operators on our provider and on ONNX Runtime's CPU provider, for tests that compare the two."""
 import numpy as np
 import onnxruntime as ort
-from onnx import helper
+from onnx import TensorProto, helper
 from support import EP, options_for
 
 MICROSOFT = "com.microsoft"
@@ -51,6 +51,24 @@ def both(found, op_type, inputs, outputs, domain=MICROSOFT, version=21, made=Non
     quiet.log_severity_level = 3
     theirs = ort.InferenceSession(model, quiet, providers=["CPUExecutionProvider"]).run(None, feed)
     return result, theirs
+
+
+def one_node(found, node, given, constants, types):
+    """The result of a node on our provider. `types`: ONNX types of constants that NumPy lacks, whose bytes are given."""
+    def tensor(name, value):
+        kind = types.get(name, helper.np_dtype_to_tensor_dtype(value.dtype))
+        return TensorProto(name=name, data_type=kind, dims=value.shape, raw_data=np.ascontiguousarray(value).tobytes())
+
+    inputs = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape) for name, value in given.items()]
+    made = [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None)]
+    weights = [tensor(name, value) for name, value in constants.items()]
+    graph = helper.make_graph([node], "one", inputs, made, weights)
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    options = options_for(found[:1])
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    session = ort.InferenceSession(model.SerializeToString(), sess_options=options, enable_fallback=0)
+    return session.run(None, given)[0]
 
 
 def angles(half, rows=32):

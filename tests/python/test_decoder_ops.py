@@ -1,10 +1,9 @@
 """Operators of newer decoders, one at a time, compared with ONNX Runtime's own CPU kernels."""
 import numpy as np
-import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
-from op_support import MICROSOFT, Maker, angles, both, compare
-from support import options_for, registered
+from onnx import helper
+from op_support import MICROSOFT, Maker, angles, both, compare, one_node
+from support import registered
 
 HEADS, SHARED, SIZE = 4, 2, 16
 FLOAT8E8M0 = 24  # older releases of onnx have no name for it
@@ -142,24 +141,6 @@ def test_mixtures_of_experts_with_four_bit_floats():
         ours = one_node(found, node, {"x": x, "scores": scores}, constants, {"p1": FLOAT8E8M0, "p2": FLOAT8E8M0})
         size = float(np.abs(theirs[0]).max())
         compare(ours / size, theirs[0] / size)
-
-
-def one_node(found, node, given, constants, types):
-    """The result of a node on our provider. `types`: ONNX types of constants that NumPy lacks, whose bytes are given."""
-    def tensor(name, value):
-        kind = types.get(name, helper.np_dtype_to_tensor_dtype(value.dtype))
-        return TensorProto(name=name, data_type=kind, dims=value.shape, raw_data=np.ascontiguousarray(value).tobytes())
-
-    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape) for name, value in given.items()]
-    made = [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None)]
-    weights = [tensor(name, value) for name, value in constants.items()]
-    graph = helper.make_graph([node], "one", inputs, made, weights)
-    imports = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1)]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
-    options = options_for(found[:1])
-    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    session = ort.InferenceSession(model.SerializeToString(), sess_options=options, enable_fallback=0)
-    return session.run(None, given)[0]
 
 
 @pytest.mark.since("1.31")
