@@ -42,6 +42,29 @@ def test_what_the_cpu_provider_has_is_left_to_it():
         session_on(found[:1], determinant(TensorProto.FLOAT))
 
 
+def packed_for_cuda(op):
+    """A node whose weights are packed for CUDA, in a form that this provider declines."""
+    value = helper.make_tensor_value_info
+    if op == "MatMulNBits":
+        shapes = {"a": [1, 64], "b": [16, 2, 16], "s": [16, 2], "z": [16, 1]}
+        attributes = dict(K=64, N=16, bits=4, block_size=32, weight_prepacked=1)
+    else:
+        # Nothing says so but the shapes: 128 rows, and 64 columns.
+        shapes = {"x": [1, 128], "r": [1, 2], "w": [2, 128, 32], "s": [2, 64], "": None, "v": [2, 64, 64], "t": [2, 128]}
+        attributes = dict(k=1, expert_weight_bits=4, use_sparse_mixer=1)
+    element = {name: TensorProto.UINT8 if name in "bzwv" else TensorProto.FLOAT for name in shapes}
+    node = helper.make_node(op, list(shapes), ["y"], domain="com.microsoft", **attributes)
+    inputs = [value(name, element[name], shape) for name, shape in shapes.items() if name]
+    return model_of(node, inputs, [value("y", TensorProto.FLOAT, None)])
+
+
+@pytest.mark.parametrize("op", ["MatMulNBits", pytest.param("QMoE", marks=pytest.mark.since("1.28"))])
+def test_weights_that_the_cpu_provider_would_misread_are_refused(op):
+    with registered() as found:
+        with pytest.raises(Exception, match="reads its weights, which are packed for CUDA, as if they were not"):
+            session_on(found[:1], packed_for_cuda(op))
+
+
 @pytest.mark.since("1.28")
 def test_a_kernel_that_refuses_its_inputs_is_reported_before_the_run(tmp_path):
     """GroupQueryAttention that returns its scores, which is declined, and with norms, which the CPU provider refuses."""

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use graph::Declined;
-use ort_ep::view::{Node, ValueType};
+use ort_ep::view::{Dim, Node, ValueType};
 use ort_ep::{ElementType, Error, ErrorCode, Result};
 
 /// The newest release, 1.31, whose kernels are listed here. A later one may have more.
@@ -191,6 +191,9 @@ const READS_FLOAT8: &str = "GatherBlockQuantized";
 /// GroupQueryAttention's weights of the norms of queries and keys.
 const HEAD_NORMS: [usize; 2] = [14, 15];
 
+/// Weights and scales of the layers of QMoE.
+const QMOE_LAYERS: [[usize; 2]; 3] = [[2, 3], [5, 6], [8, 9]];
+
 /// Why the CPU provider cannot run a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -198,6 +201,8 @@ pub(crate) enum Refusal {
     NoKernel { with: Option<&'static str> },
     /// The kernel fails at the first run.
     AtRun(&'static str),
+    /// Its kernel computes something else, without an error, so there should be no session.
+    Misread,
 }
 
 impl Refusal {
@@ -214,6 +219,9 @@ impl Refusal {
         };
         if is_microsoft && WITHOUT_KERNEL.contains(&op) {
             return Ok(Some(Self::NoKernel { with: None }));
+        }
+        if is_microsoft && is_packed_for_cuda(node)? {
+            return Ok(Some(Self::Misread));
         }
         let has_kernel = match is_microsoft {
             true => WITH_BFLOAT16.contains(&op),
@@ -242,9 +250,13 @@ impl Refusal {
         Ok(None)
     }
 
-    /// Whether there can be no session.
-    fn is_fatal(self) -> bool {
-        matches!(self, Self::NoKernel { .. })
+    /// Whether there can be no session in this release.
+    fn is_fatal(self, release: Option<u32>) -> bool {
+        match self {
+            Self::NoKernel { .. } => release.is_some_and(|release| release <= NEWEST),
+            Self::Misread => true,
+            Self::AtRun(_) => false,
+        }
     }
 
     fn text(self) -> String {
@@ -252,7 +264,36 @@ impl Refusal {
             Self::NoKernel { with: Some(element) } => format!("has no kernel for it with {element}"),
             Self::NoKernel { with: None } => "has no kernel for it".to_owned(),
             Self::AtRun(what) => format!("{what} when it runs"),
+            Self::Misread => "reads its weights, which are packed for CUDA, as if they were not".to_owned(),
         }
+    }
+}
+
+/// Whether a node's weights have the layout of CUDA's kernels. The CPU provider does not look.
+fn is_packed_for_cuda(node: Node<'_>) -> Result<bool> {
+    match node.op_type()? {
+        "MatMulNBits" => Ok(node.int("weight_prepacked")?.is_some_and(|packed| packed != 0)),
+        // 4-bit floats have one layout.
+        "QMoE" if node.string("quant_type")?.is_some_and(|kind| kind != "int") => Ok(false),
+        "QMoE" => match node.int("weights_prepacked")? {
+            Some(packed @ 0..) => Ok(packed > 0),
+            // In that layout, the columns, which the scales count, are along the last axis.
+            _ => {
+                let inputs = node.inputs()?;
+                let second = |at: usize| -> Result<Option<i64>> {
+                    let Some(value) = inputs.get(at).copied().flatten() else { return Ok(None) };
+                    let value = value.value_type()?;
+                    let shape = value.tensor().and_then(|tensor| tensor.shape.as_deref());
+                    Ok(shape.and_then(|shape| shape.get(1)).and_then(Dim::fixed))
+                };
+                let mut is_turned = false;
+                for [weights, scales] in QMOE_LAYERS {
+                    is_turned |= second(weights)?.zip(second(scales)?).is_some_and(|(rows, columns)| rows != columns);
+                }
+                Ok(is_turned)
+            }
+        },
+        _ => Ok(false),
     }
 }
 
@@ -277,7 +318,7 @@ pub(crate) fn check<'a>(
         let domain = if node.domain()? == "com.microsoft" { "com.microsoft." } else { "" };
         let op = node.op_type()?;
         let problem = format!("{domain}{op}: {reason}, and ONNX Runtime's CPU provider {}", refusal.text());
-        let is_fatal = refusal.is_fatal() && release.is_some_and(|release| release <= NEWEST);
+        let is_fatal = refusal.is_fatal(release);
         if is_fatal {
             first.get_or_insert(*node);
         }
@@ -296,7 +337,7 @@ pub(crate) fn check<'a>(
         }
     }
     Ok(first.map(|node| {
-        let help = "use a build of the model in float16 or float32, or without this operator";
+        let help = "use a build of the model in float16 or float32, for another provider, or without this operator";
         (node, Error::new(ErrorCode::NotImplemented, format!("{}\n  help: {help}", fatal.join("; "))))
     }))
 }

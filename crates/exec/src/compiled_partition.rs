@@ -87,6 +87,7 @@ impl CompiledPartition {
         let passes = passes.with_capabilities(device.capabilities());
         let show = |stage: &str, graph: &Graph| watcher.iter().for_each(|watcher| watcher(stage, graph));
         show("imported", &graph);
+        graph::quant::unpack(&mut graph);
         let fired = pass::run(&mut graph, &passes, &mut |pass, graph| show(pass.name, graph));
         if let Some(node) = pass::padded_choice(&graph) {
             return Err(ExecError::PaddedChoice { node });

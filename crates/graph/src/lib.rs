@@ -38,6 +38,7 @@ pub mod state;
 pub mod tensor;
 
 mod causal;
+mod cuda_weights;
 mod error;
 mod float8;
 mod spec;

@@ -1,6 +1,6 @@
 //! Products with weights packed into a few bits.
 use crate::ops::{Meaning, QuantProduct};
-use crate::{Graph, Node, Tensor};
+use crate::{Graph, Node, Tensor, cuda_weights};
 
 /// `a [1, m, k]` times the transpose of quantised weights `[n, k]`: the output is `[1, m, n]`, of a's type.
 ///
@@ -70,6 +70,12 @@ pub enum Zeros {
 pub enum WeightLayout {
     /// As in the model: see [`QuantMatMul`].
     Onnx,
+    /// As the model builder packs them for CUDA, in tiles for Ampere or column by column for Hopper. They are
+    /// [unpacked](unpack) before a partition is planned.
+    Cuda {
+        /// Whether groups of columns stand together, tile by tile.
+        is_tiled: bool,
+    },
     /// As a device laid them out when it loaded the partition, under the device's own name for the layout.
     Own(&'static str),
 }
@@ -91,9 +97,18 @@ pub struct QuantWeights {
 /// rearranged. The device returns `None` to leave a product as it is. A weight with no other reader is then kept in the
 /// new layout only.
 pub fn lay_out(graph: &mut Graph, device: &mut dyn FnMut(&QuantWeights) -> Option<QuantWeights>) -> usize {
+    rearrange(graph, &mut |given| (given.product.layout == WeightLayout::Onnx).then(|| device(given))?)
+}
+
+/// Puts constant weights that were packed for CUDA in ONNX's layout, and returns how many.
+pub fn unpack(graph: &mut Graph) -> usize {
+    rearrange(graph, &mut cuda_weights::unpacked)
+}
+
+fn rearrange(graph: &mut Graph, arranged: &mut dyn FnMut(&QuantWeights) -> Option<QuantWeights>) -> usize {
     let mut count = 0;
     for at in 0..graph.nodes().len() {
-        let Some((node, tensors)) = relaid(graph, at, device) else { continue };
+        let Some((node, tensors)) = rearranged(graph, at, arranged) else { continue };
         let mut node = node;
         for (input, tensor) in tensors {
             let name = node.inputs[input].map_or_else(String::new, |id| graph.value(id).name.clone());
@@ -109,15 +124,14 @@ pub fn lay_out(graph: &mut Graph, device: &mut dyn FnMut(&QuantWeights) -> Optio
 }
 
 /// A node with rearranged weights, and these weights by input index.
-fn relaid(
+fn rearranged(
     graph: &Graph,
     at: usize,
-    device: &mut dyn FnMut(&QuantWeights) -> Option<QuantWeights>,
+    arranged: &mut dyn FnMut(&QuantWeights) -> Option<QuantWeights>,
 ) -> Option<(Node, Vec<(usize, Tensor)>)> {
     let node = &graph.nodes()[at];
     let Meaning::QuantMatMul(op) = node.op.meaning() else { return None };
-    let given = op.weights(graph, node).filter(|given| given.product.layout == WeightLayout::Onnx)?;
-    let made = device(&given)?;
+    let made = arranged(&op.weights(graph, node)?)?;
     let op = QuantProduct { product: made.product, ..op.clone() };
     let mut node = Node { op: std::sync::Arc::new(op), ..node.clone() };
     let inputs = 1..1 + made.tensors.len();

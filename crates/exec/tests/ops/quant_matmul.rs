@@ -246,10 +246,80 @@ fn mismatched_shapes_give_readable_errors() {
     assert!(with("bits", 3).contains("weights of 3 bits"));
     assert!(with("block_size", 24).contains("blocks of 24"));
     assert!(with("K", 0).contains("its K is 0"));
-    assert!(with("weight_prepacked", 1).contains("packed for another device"));
+    assert!(with("weight_prepacked", 3).contains("weight_prepacked 3 with 4 bits"));
     assert!(with("K", 96).contains("A has shape [3, 64], expected 96 columns"));
     let short = refused(|case| case.inputs[2] = Some(tensor(DType::F32, &[3], &[1.0; 3])));
     assert!(short.contains("input 2 has shape [3], expected [24, 2]"), "{short}");
+}
+
+/// The weights as the model builder packs them for CUDA, step by step as its packer does.
+fn packed_for_cuda(plain: &[u8], bits: usize, depth: usize, is_tiled: bool) -> Vec<u8> {
+    const ROWS_OF_8_BITS: [usize; 16] = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15];
+    const ROWS_OF_4_BITS: [usize; 32] = [
+        0, 1, 8, 9, 16, 17, 24, 25, 2, 3, 10, 11, 18, 19, 26, 27, 4, 5, 12, 13, 20, 21, 28, 29, 6, 7, 14, 15, 22, 23,
+        30, 31,
+    ];
+    let (rows, each): (&[usize], usize) = if bits == 8 { (&ROWS_OF_8_BITS, 1) } else { (&ROWS_OF_4_BITS, 2) };
+    let numbers: Vec<u8> =
+        plain.iter().flat_map(|byte| (0..each).map(move |at| byte >> (bits * at) & (255 >> (8 - bits)))).collect();
+    let columns = numbers.len() / depth;
+    // The rows of a matrix product's fragment.
+    let row = |at: usize| at / rows.len() * rows.len() + rows[at % rows.len()];
+    let mut placed: Vec<u8> = (0..columns)
+        .flat_map(|column| (0..depth).map(move |at| (column, at)))
+        .map(|(c, at)| numbers[c * depth + row(at)])
+        .collect();
+    if is_tiled {
+        let (flat, group) = (placed.clone(), 16 / bits);
+        placed.clear();
+        for first in (0..columns).step_by(group) {
+            for tile in (0..depth).step_by(64) {
+                for column in first..first + group {
+                    placed.extend_from_slice(&flat[column * depth + tile..][..64]);
+                }
+            }
+        }
+    }
+    // In every 32 bits, numbers at even places come first.
+    let words = placed.chunks_exact(32 / bits);
+    let words = words.flat_map(|word| word.iter().step_by(2).chain(word.iter().skip(1).step_by(2)).copied());
+    let placed: Vec<u8> = words.collect();
+    placed
+        .chunks_exact(each)
+        .map(|byte| byte.iter().rev().fold(0, |byte, number| byte << (bits % 8) | number))
+        .collect()
+}
+
+#[test]
+fn weights_that_were_packed_for_cuda() {
+    for (bits, block, depth, columns) in [(4, 32, 64, 64), (4, 128, 256, 8), (8, 64, 128, 34), (8, 32, 192, 2)] {
+        for (packed, is_tiled) in [(1, true), (2, false)] {
+            for (dtype, bias) in [(DType::F16, false), (DType::F32, true)] {
+                let problem = Problem { bits, block, depth, columns, dtype, bias, rows: 5, ..PLAIN };
+                let (mut case, wanted, largest) = problem.case();
+                let plain = case.inputs[1].take().unwrap();
+                let moved = packed_for_cuda(plain.bytes(), bits, depth, is_tiled);
+                assert_ne!(moved, plain.bytes());
+                case.inputs[1] = Tensor::from_bytes(DType::U8, plain.shape(), &moved);
+                let case = case.attribute("weight_prepacked", Attribute::Int(packed));
+                let tolerance = if dtype == DType::F16 { 2e-3 } else { 2e-6 } * largest.max(1.0);
+                assert_close(&numbers(&case.run().unwrap()[0]), &wanted, tolerance);
+            }
+        }
+    }
+}
+
+#[test]
+fn other_weights_packed_for_cuda_are_refused() {
+    let refused = |problem: Problem| {
+        let (case, ..) = problem.case();
+        case.attribute("weight_prepacked", Attribute::Int(1)).run().unwrap_err()
+    };
+    assert!(refused(Problem { depth: 96, ..PLAIN }).contains("packed for CUDA with K 96 and N 24"));
+    assert!(refused(Problem { columns: 30, ..PLAIN }).contains("packed for CUDA with K 64 and N 30"));
+    assert!(refused(Problem { zeros: Zeros::Packed, ..PLAIN }).contains("packed for CUDA with zero points"));
+    assert!(refused(Problem { bits: 2, ..PLAIN }).contains("weight_prepacked 1 with 2 bits"));
+    assert!(refused(Problem { constant: false, ..PLAIN }).contains("packed for CUDA must be constants"));
 }
 
 proptest! {

@@ -1,4 +1,5 @@
 //! Products with quantised weights.
+use crate::cuda_weights;
 use crate::expr::Binary;
 use crate::lower::Lower;
 use crate::ops::matmul::in_parts;
@@ -47,8 +48,12 @@ impl QuantProduct {
     /// An operand of the primitive, reshaped for it.
     fn operand(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>], index: usize) -> Result<Val, LowerError> {
         let value = cx.required(inputs, index)?;
-        if self.product.layout != WeightLayout::Onnx {
-            return Ok(value.clone());
+        match self.product.layout {
+            WeightLayout::Onnx => {}
+            WeightLayout::Own(_) => return Ok(value.clone()),
+            WeightLayout::Cuda { .. } => {
+                return Err(cx.invalid("weights packed for CUDA must be constants that match K, N and bits"));
+            }
         }
         let wanted = &self.shapes()[index - 1];
         if Some(value.elems()) != shape::elems(wanted) {
@@ -121,9 +126,6 @@ fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
             "blocks of {block} are not supported; powers of two from 16 to {MAX_BLOCK} are"
         )));
     }
-    if node.attributes.int("weight_prepacked", 0)? != 0 {
-        return Err(Declined::new("weights prepacked for another device are not supported"));
-    }
     let zeros = match node.optional(3).map(|zeros| zeros.dtype) {
         None => Zeros::Middle,
         Some(DType::U8) => Zeros::Packed,
@@ -131,13 +133,33 @@ fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
         Some(other) => return Err(Declined::new(format!("input 3 has unsupported type {other}"))),
     };
     let rounds_activations = node.attributes.int("accuracy_level", 0)? == 4;
-    let layout = WeightLayout::Onnx;
+    let layout = layout(node, bits)?;
     let product = QuantMatMul { bits, block: block as usize, zeros, rounds_activations, layout };
+    if let WeightLayout::Cuda { is_tiled } = layout {
+        let group = cuda_weights::group(bits, is_tiled);
+        if !depth.is_multiple_of(cuda_weights::TILE.max(product.block)) || !columns.is_multiple_of(group) {
+            return Err(Declined::new(format!("weights packed for CUDA with K {depth} and N {columns}")));
+        }
+        // The kernels of other layouts may read zero points differently.
+        if zeros != Zeros::Middle {
+            return Err(Declined::new("weights packed for CUDA with zero points are not supported"));
+        }
+    }
     in_order(node, depth, product.block)?;
     if node.optional(5).is_some_and(|bias| bias.dtype != dtype) {
         return Err(Declined::new(format!("the bias is not {dtype}")));
     }
     Ok(Box::new(QuantProduct { product, depth, columns, parts: Vec::new() }))
+}
+
+/// The order in which the model stores the weights.
+fn layout(node: &NodeInfo<'_>, bits: usize) -> Result<WeightLayout, Declined> {
+    match node.attributes.int("weight_prepacked", 0)? {
+        0 => Ok(WeightLayout::Onnx),
+        // For Ampere, and for Hopper.
+        packed @ 1..=2 if matches!(bits, 4 | 8) => Ok(WeightLayout::Cuda { is_tiled: packed == 1 }),
+        packed => Err(Declined::new(format!("weight_prepacked {packed} with {bits} bits is not supported"))),
+    }
 }
 
 /// Declines channel groups that differ from the blocks.
