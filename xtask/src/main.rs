@@ -18,6 +18,7 @@ mod demo;
 mod dist;
 mod docs;
 mod engine;
+mod families;
 mod fuzz;
 mod gpu;
 mod hipdnn_link;
@@ -120,6 +121,11 @@ enum Command {
         /// Also compare their speed with ONNX Runtime's CPU provider
         #[arg(long)]
         bench: bool,
+    },
+    /// Build tiny models of all families with the real model builder, and compare what they generate with references
+    Families {
+        #[command(flatten)]
+        arguments: families::Arguments,
     },
     /// Run random graphs with and without the hip backend, and compare the results
     RandomGraphs {
@@ -263,6 +269,10 @@ fn run(command: Command) -> Result<()> {
         Command::Models { only, bench } => {
             let stage = stage::run(&workspace, Profile::from_release_flag(bench))?;
             engine::models(&workspace, &setup::run(&workspace)?, &stage, &only, bench).map(print_skip)
+        }
+        Command::Families { arguments } => {
+            let stage = stage::run(&workspace, Profile::Dev)?;
+            families::run(&workspace, &stage, &arguments).map(|_| ())
         }
         Command::RandomGraphs { arguments } => {
             let stage = stage::run(&workspace, Profile::Dev)?;

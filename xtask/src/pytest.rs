@@ -18,8 +18,8 @@ use crate::workspace::Workspace;
 use crate::{built, debian, junit, shard, shell, stage};
 
 /// Test files with these prefixes run once, in the virtual environment's ONNX Runtime: only that one has GenAI, and
-/// terminals behave the same with all versions.
-const GENAI_SUITE: [&str; 4] = ["test_genai", "test_textgen", "test_demo_model", "test_chat"];
+/// terminals and the tools of `cargo xtask families` behave the same with all versions.
+const GENAI_SUITE: [&str; 5] = ["test_genai", "test_textgen", "test_demo_model", "test_chat", "test_families"];
 
 /// Files whose tests run on a configurable MIGraphX: the stand-in, or a real one.
 const MIGRAPHX_SUITE: [&str; 2] = ["test_migraphx", "test_genai_migraphx"];

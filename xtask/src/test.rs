@@ -13,9 +13,9 @@ use crate::shard::Shard;
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
 use crate::{
-    amd, api, backends, conformance, coverage, cpp, docs, engine, fuzz, hipdnn_link, junit, kernels, lanes, layers,
-    migraphx, msrv, output, package, pytest, rocm, shard, shell, simulator, symbols, third_party, valgrind, wheel,
-    windows,
+    amd, api, backends, conformance, coverage, cpp, docs, engine, families, fuzz, hipdnn_link, junit, kernels, lanes,
+    layers, migraphx, msrv, output, package, pytest, rocm, shard, shell, simulator, symbols, third_party, valgrind,
+    wheel, windows,
 };
 
 /// The width of a log viewer; longer notes are wrapped.
@@ -204,6 +204,10 @@ fn steps() -> Vec<Step> {
     ));
     steps.push(Step::new("serve", "the server with real clients and a browser", 120, pytest::serve));
     steps.push(Step::new("ray", "the server's application for Ray Serve, on a Ray cluster", 240, pytest::ray).long());
+    steps.push(
+        Step::new("families", "every family of the model builder, through GenAI and textgen", 2400, families::step)
+            .long(),
+    );
     steps.push(Step::new("docs", "generated pages, links and the summary of the book", 5, docs::step));
     steps.push(Step::new("wheel", "the Python package in empty environments", 60, wheel::step));
     steps.push(Step::new(
