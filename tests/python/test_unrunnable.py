@@ -58,7 +58,8 @@ def packed_for_cuda(op):
     return model_of(node, inputs, [value("y", TensorProto.FLOAT, None)])
 
 
-@pytest.mark.parametrize("op", ["MatMulNBits", pytest.param("QMoE", marks=pytest.mark.since("1.28"))])
+@pytest.mark.since("1.28")
+@pytest.mark.parametrize("op", ["MatMulNBits", "QMoE"])
 def test_weights_that_the_cpu_provider_would_misread_are_refused(op):
     with registered() as found:
         with pytest.raises(Exception, match="reads its weights, which are packed for CUDA, as if they were not"):
