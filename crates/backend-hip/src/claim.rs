@@ -12,6 +12,8 @@ use crate::{import, padded, saved};
 pub(crate) struct Placement<'a> {
     /// Groups of nodes; each becomes one partition.
     pub partitions: Vec<Vec<Node<'a>>>,
+    /// Nodes that run in kernels of their own.
+    pub alone: Vec<Node<'a>>,
     /// Nodes that stay with other providers, each with the reason.
     pub declined: Vec<(Node<'a>, Declined)>,
 }
@@ -25,7 +27,7 @@ pub(crate) fn place<'a>(graph: Graph<'a>, name: &str, padded_masks: bool) -> Res
     let nodes = graph.nodes()?;
     if let Some(reason) = refused(graph)? {
         let declined = nodes.into_iter().map(|node| (node, reason.clone())).collect();
-        return Ok(Placement { partitions: Vec::new(), declined });
+        return Ok(Placement { partitions: Vec::new(), alone: Vec::new(), declined });
     }
     let mut taken = Vec::with_capacity(nodes.len());
     let mut declined = Vec::new();
@@ -68,14 +70,14 @@ pub(crate) fn place<'a>(graph: Graph<'a>, name: &str, padded_masks: bool) -> Res
     }
     let mut partitions = groups;
     partitions.append(&mut contexts);
-    Ok(Placement { partitions, declined })
+    Ok(Placement { partitions, alone: Vec::new(), declined })
 }
 
 /// Returns a reason if no node of the graph can be taken.
 ///
 /// ONNX Runtime later inlines the body of a function operator (SequenceMap) into a loop. If the body then contains a
 /// fused node, ONNX Runtime fails with "No opset import for domain" (seen in 1.31.1).
-fn refused(graph: Graph<'_>) -> Result<Option<Declined>> {
+pub(crate) fn refused(graph: Graph<'_>) -> Result<Option<Declined>> {
     let Some(parent) = graph.parent_node()? else { return Ok(None) };
     let op_type = parent.op_type()?;
     Ok((!["If", "Loop", "Scan"].contains(&op_type)).then(|| Declined::new(format!("it is in the body of a {op_type}"))))
@@ -91,7 +93,7 @@ pub(crate) fn claim(placement: &Placement<'_>, claims: &mut Claims<'_>) -> Resul
         let is_saved = source(nodes[0])?.is_some();
         claims.fuse(nodes, !is_saved)?;
     }
-    Ok(())
+    placement.alone.iter().try_for_each(|&node| claims.single(node))
 }
 
 /// Tracks which values the planner will know, to decide about operators whose output shapes depend on input values.

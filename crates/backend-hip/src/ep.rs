@@ -19,7 +19,7 @@ use crate::partition::{DevicePartition, Watched};
 use crate::profile::Profiles;
 use crate::runs::Runs;
 use crate::tuning::Tuning;
-use crate::{ahead, convert, cpu_provider, explain, saved, status, steps};
+use crate::{ahead, control_flow, convert, cpu_provider, explain, saved, status, steps};
 
 /// A session on a device.
 pub(crate) struct HipEp {
@@ -31,6 +31,8 @@ pub(crate) struct HipEp {
     pub explain: Option<Arc<ReportFile<Explain>>>,
     /// The name under which ONNX Runtime registered this provider. Nodes saved by it carry this name.
     pub name: String,
+    /// Whether nodes with subgraphs are claimed, not only their bodies.
+    pub takes_control_flow: bool,
     /// The type of the model, if the application named it.
     pub family: Option<String>,
     /// The minor version of ONNX Runtime.
@@ -56,6 +58,9 @@ impl Ep for HipEp {
     fn claim(&self, graph: Graph<'_>, claims: &mut Claims<'_>) -> Result<()> {
         self.tuning.see(graph)?;
         let mut placement = claim::place(graph, &self.name, self.tuning.padded_masks())?;
+        if self.takes_control_flow && claim::refused(graph)?.is_none() {
+            control_flow::take(&mut placement, claims, &self.name)?;
+        }
         let unrunnable = cpu_provider::check(&mut placement.declined, self.family.as_deref(), self.release)?;
         report(&placement, self.device.name())?;
         if let Some(file) = &self.explain {
@@ -187,7 +192,7 @@ impl HipEp {
 
 /// Logs one line per graph: how many nodes run here, and why the others do not.
 fn report(placement: &Placement<'_>, device: &str) -> Result<()> {
-    let taken: usize = placement.partitions.iter().map(Vec::len).sum();
+    let taken = placement.partitions.iter().map(Vec::len).sum::<usize>() + placement.alone.len();
     let total = taken + placement.declined.len();
     for (node, reason) in &placement.declined {
         tracing::debug!(target: "amdgpu_ep::partition", node = node.name()?, op = node.op_type()?, %reason, "declined");

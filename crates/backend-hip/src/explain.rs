@@ -12,7 +12,7 @@ use crate::claim::Placement;
 /// ONNX Runtime failed to describe a node.
 pub(crate) fn graph(name: &str, placement: &Placement<'_>) -> Result<Explain> {
     let mut nodes = Vec::new();
-    for node in placement.partitions.iter().flatten() {
+    for node in placement.partitions.iter().flatten().chain(&placement.alone) {
         nodes.push(entry(*node, None)?);
     }
     for (node, reason) in &placement.declined {
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_graph_without_nodes_is_recorded() {
-        let empty = Placement { partitions: Vec::new(), declined: Vec::new() };
+        let empty = Placement { partitions: Vec::new(), alone: Vec::new(), declined: Vec::new() };
         assert_eq!(
             line(&graph("a \"graph\"", &empty).unwrap()),
             "{\"graph\":\"a \\\"graph\\\"\",\"partitions\":0,\"nodes\":[]}\n"

@@ -148,6 +148,7 @@ impl Factory for HipFactory {
             runs: Arc::new(runs),
             explain: ReportFile::named(&options).map(Arc::new),
             name: request.name.to_string_lossy().into_owned(),
+            takes_control_flow: !options.is_on(keys::CPU_CONTROL_FLOW),
             family: options.get(keys::MODEL_ARCH).map(str::to_owned),
             release: request.runtime.release(),
             refused: Mutex::default(),

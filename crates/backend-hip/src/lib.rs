@@ -11,6 +11,7 @@
 mod ahead;
 mod capture;
 mod claim;
+mod control_flow;
 mod convert;
 mod cpu_provider;
 mod ep;

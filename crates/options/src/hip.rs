@@ -34,6 +34,7 @@ hip_options! {
     STATIC_PAD_SEQ: "static_pad_seq", Kind::Switch, Anyone, "that of `ep.migraphx.static_pad_seq`, which ONNX Runtime GenAI sets", "`1`: the application pads attention masks to a fixed width, so the length of a sequence is taken from the mask's values ([engine-decoders.md](engine-decoders.md#longrope))";
     DISABLE_PASSES: "disable_passes", Kind::List, Anyone, "", "passes and stages to skip, by name ([engine.md](engine.md))";
     MODEL_ARCH: "model_arch", Kind::Hint, Anyone, "", "the type of the model, such as llama, for messages; routing reads the provider's option of this name";
+    CPU_CONTROL_FLOW: "cpu_control_flow", Kind::Switch, Anyone, "`0`", "`1` keeps If, Loop and Scan on the CPU provider, and runs only their bodies on the device";
     DEVICE_ID: "device_id", Kind::Number, Anyone, "", "HIP ordinal of the device; must match the device that ONNX Runtime selected";
     CACHE_DIR: "cache_dir", Kind::Path, Trusted, "`AMDGPU_EP_CACHE_DIR`, then the user's cache folder", "folder for compiled kernels and measurements; same as the provider's `cache_dir`";
     DUMP_DIR: "dump_dir", Kind::Path, Trusted, "", "folder for text files, one for each stage of each partition";

@@ -3,7 +3,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::view::{KernelContext, KernelInfo};
-use crate::{ElementType, Result};
+use crate::{DataTransfer, ElementType, Result};
 
 /// The operator kernel of one node.
 pub trait Kernel: Send + Sync + 'static {
@@ -17,6 +17,22 @@ pub trait Kernel: Send + Sync + 'static {
 /// Creates a kernel for a node.
 pub type KernelCreator = Arc<dyn Fn(KernelInfo<'_>) -> Result<Box<dyn Kernel>> + Send + Sync>;
 
+/// What makes a kernel.
+#[derive(Clone)]
+pub(crate) enum Creator {
+    Own(KernelCreator),
+    /// ONNX Runtime, for a node with subgraphs.
+    ControlFlow(ControlFlow, Arc<dyn DataTransfer>),
+}
+
+/// The operators with subgraphs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ControlFlow {
+    If,
+    Loop,
+    Scan,
+}
+
 /// Which nodes a kernel is for.
 #[derive(Clone)]
 pub struct KernelDef {
@@ -26,7 +42,7 @@ pub struct KernelDef {
     pub(crate) host_inputs: Vec<usize>,
     pub(crate) host_outputs: Vec<usize>,
     pub(crate) constraints: Vec<(String, Vec<ElementType>)>,
-    pub(crate) create: KernelCreator,
+    pub(crate) create: Creator,
 }
 
 impl KernelDef {
@@ -35,6 +51,20 @@ impl KernelDef {
     where
         F: Fn(KernelInfo<'_>) -> Result<Box<dyn Kernel>> + Send + Sync + 'static,
     {
+        Self::made_by(Creator::Own(Arc::new(create)), domain, op_type, versions)
+    }
+
+    /// ONNX Runtime's kernel for an operator with subgraphs.
+    pub(crate) fn control_flow(
+        kind: ControlFlow,
+        op_type: &str,
+        versions: RangeInclusive<i32>,
+        transfer: Arc<dyn DataTransfer>,
+    ) -> Self {
+        Self::made_by(Creator::ControlFlow(kind, transfer), "", op_type, versions)
+    }
+
+    fn made_by(create: Creator, domain: &str, op_type: &str, versions: RangeInclusive<i32>) -> Self {
         Self {
             domain: domain.to_owned(),
             op_type: op_type.to_owned(),
@@ -42,7 +72,7 @@ impl KernelDef {
             host_inputs: Vec::new(),
             host_outputs: Vec::new(),
             constraints: Vec::new(),
-            create: Arc::new(create),
+            create,
         }
     }
 

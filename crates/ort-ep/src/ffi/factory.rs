@@ -8,6 +8,7 @@ use std::{ptr, slice};
 use ort_ep_sys as sys;
 
 use super::allocator::{ServedMemory, release_allocator};
+use super::control_flow::control_flow_kernels;
 use super::data_transfer::data_transfer_into_raw;
 use super::ep::{ep_into_raw, release_ep};
 use super::foreign::{CustomOpDomain, ForeignAllocator};
@@ -182,8 +183,11 @@ impl FactoryBox {
         let mut slot = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         if slot.is_none() {
             let mut kernels = self.inner.kernels();
+            // A plugin without memory of its own registers none: if it is a backend of another plugin, that one does.
             if let Some(transfer) = self.inner.create_data_transfer()? {
-                kernels.extend(copy_kernels(transfer.into()));
+                let transfer = transfer.into();
+                kernels.extend(copy_kernels(&transfer));
+                kernels.extend(control_flow_kernels(&transfer));
             }
             if !kernels.is_empty() {
                 *slot = Some(Arc::new(KernelRegistry::new(self.border, &self.name, &kernels)?));

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use ort_ep_sys as sys;
 
+use super::control_flow;
 use super::guard::Border;
 use super::runtime::c_string;
-use crate::kernel::KernelCreator;
+use crate::kernel::Creator;
 use crate::view::{KernelContext, KernelInfo};
 use crate::{DataTransfer, ElementType, Error, Kernel, KernelDef, Result, Runtime, TensorCopy};
 
@@ -25,7 +26,7 @@ unsafe impl Send for KernelRegistry {}
 unsafe impl Sync for KernelRegistry {}
 
 struct CreatorState {
-    create: KernelCreator,
+    create: Creator,
     border: Border,
 }
 
@@ -150,8 +151,15 @@ unsafe extern "system" fn create_kernel(
     // SAFETY: the state was registered with this function and lives as long as the registry.
     let state: &CreatorState = unsafe { &*state.cast() };
     state.border.status("CreateKernel", || {
+        let create = match &state.create {
+            Creator::Own(create) => create,
+            Creator::ControlFlow(kind, transfer) => {
+                // SAFETY: the info is alive for the call, and the out-pointer is valid.
+                return unsafe { control_flow::create(*kind, transfer, state.border, info, out) };
+            }
+        };
         // SAFETY: the info is alive for the call.
-        let inner = (state.create)(unsafe { KernelInfo::from_raw(state.border.runtime, info) })?;
+        let inner = create(unsafe { KernelInfo::from_raw(state.border.runtime, info) })?;
         let mut raw = sys::OrtKernelImpl::empty(state.border.runtime.api_version());
         raw.Compute = Some(compute);
         raw.Release = Some(release);
@@ -186,7 +194,7 @@ unsafe extern "system" fn release(this: *mut sys::OrtKernelImpl) {
 
 /// The kernels of the copy nodes that ONNX Runtime inserts at the edge of a partition. Without them it runs those nodes
 /// on the CPU, and the partition gets host pointers.
-pub(super) fn copy_kernels(transfer: Arc<dyn DataTransfer>) -> Vec<KernelDef> {
+pub(super) fn copy_kernels(transfer: &Arc<dyn DataTransfer>) -> Vec<KernelDef> {
     let make = |op_type: &str| {
         let transfer = transfer.clone();
         KernelDef::new("", op_type, 1..=1, move |_| Ok(Box::new(CopyKernel(transfer.clone()))))

@@ -5,6 +5,7 @@
 //! default or a logged no-op, and each call logs to the logger of its object.
 mod allocator;
 mod compute;
+mod control_flow;
 mod data_transfer;
 mod elf;
 mod entry;
