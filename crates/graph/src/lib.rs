@@ -38,9 +38,9 @@ pub mod state;
 pub mod tensor;
 
 mod causal;
-mod cuda_weights;
 mod error;
 mod float8;
+mod fragments;
 mod spec;
 
 pub use dtype::{DType, Scalar};

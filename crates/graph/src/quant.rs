@@ -1,6 +1,6 @@
 //! Products with weights packed into a few bits.
 use crate::ops::{Meaning, QuantProduct};
-use crate::{Graph, Node, Tensor, cuda_weights};
+use crate::{Graph, Node, Tensor, fragments};
 
 /// `a [1, m, k]` times the transpose of quantised weights `[n, k]`: the output is `[1, m, n]`, of a's type.
 ///
@@ -72,7 +72,7 @@ pub enum WeightLayout {
     Onnx,
     /// As the model builder packs them for CUDA, in tiles for Ampere or column by column for Hopper. They are
     /// [unpacked](unpack) before a partition is planned.
-    Cuda {
+    Fragments {
         /// Whether groups of columns stand together, tile by tile.
         is_tiled: bool,
     },
@@ -102,7 +102,7 @@ pub fn lay_out(graph: &mut Graph, device: &mut dyn FnMut(&QuantWeights) -> Optio
 
 /// Puts constant weights that were packed for CUDA in ONNX's layout, and returns how many.
 pub fn unpack(graph: &mut Graph) -> usize {
-    rearrange(graph, &mut cuda_weights::unpacked)
+    rearrange(graph, &mut fragments::unpacked)
 }
 
 fn rearrange(graph: &mut Graph, arranged: &mut dyn FnMut(&QuantWeights) -> Option<QuantWeights>) -> usize {

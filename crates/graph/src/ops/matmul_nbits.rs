@@ -1,6 +1,6 @@
 //! Products with quantised weights.
-use crate::cuda_weights;
 use crate::expr::Binary;
+use crate::fragments;
 use crate::lower::Lower;
 use crate::ops::matmul::in_parts;
 use crate::ops::{Entry, Meaning, NodeInfo, Op, RowWise};
@@ -51,7 +51,7 @@ impl QuantProduct {
         match self.product.layout {
             WeightLayout::Onnx => {}
             WeightLayout::Own(_) => return Ok(value.clone()),
-            WeightLayout::Cuda { .. } => {
+            WeightLayout::Fragments { .. } => {
                 return Err(cx.invalid("weights packed for CUDA must be constants that match K, N and bits"));
             }
         }
@@ -135,9 +135,9 @@ fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let rounds_activations = node.attributes.int("accuracy_level", 0)? == 4;
     let layout = layout(node, bits)?;
     let product = QuantMatMul { bits, block: block as usize, zeros, rounds_activations, layout };
-    if let WeightLayout::Cuda { is_tiled } = layout {
-        let group = cuda_weights::group(bits, is_tiled);
-        if !depth.is_multiple_of(cuda_weights::TILE.max(product.block)) || !columns.is_multiple_of(group) {
+    if let WeightLayout::Fragments { is_tiled } = layout {
+        let group = fragments::group(bits, is_tiled);
+        if !depth.is_multiple_of(fragments::TILE.max(product.block)) || !columns.is_multiple_of(group) {
             return Err(Declined::new(format!("weights packed for CUDA with K {depth} and N {columns}")));
         }
         // The kernels of other layouts may read zero points differently.
@@ -157,7 +157,7 @@ fn layout(node: &NodeInfo<'_>, bits: usize) -> Result<WeightLayout, Declined> {
     match node.attributes.int("weight_prepacked", 0)? {
         0 => Ok(WeightLayout::Onnx),
         // For Ampere, and for Hopper.
-        packed @ 1..=2 if matches!(bits, 4 | 8) => Ok(WeightLayout::Cuda { is_tiled: packed == 1 }),
+        packed @ 1..=2 if matches!(bits, 4 | 8) => Ok(WeightLayout::Fragments { is_tiled: packed == 1 }),
         packed => Err(Declined::new(format!("weight_prepacked {packed} with {bits} bits is not supported"))),
     }
 }

@@ -18,7 +18,7 @@ pub(crate) const fn group(bits: usize, is_tiled: bool) -> usize {
 
 /// The same weights in ONNX's layout; `None` if they are in another layout, or do not match the product.
 pub(crate) fn unpacked(given: &QuantWeights) -> Option<QuantWeights> {
-    let WeightLayout::Cuda { is_tiled } = given.product.layout else { return None };
+    let WeightLayout::Fragments { is_tiled } = given.product.layout else { return None };
     let bits = given.product.bits;
     let group = group(bits, is_tiled);
     let fits = matches!(bits, 4 | 8) && given.depth.is_multiple_of(TILE) && given.columns.is_multiple_of(group);
