@@ -6,7 +6,7 @@ mod common;
 use std::sync::mpsc;
 
 use testkit::llm::VOCABULARY;
-use textgen::engine::{Engine, EngineOptions, Phase, Request};
+use textgen::engine::{Engine, EngineOptions, Event, Phase, Request};
 use textgen::{GeneratorOptions, Sampling, TextFinish};
 
 use common::served::submit;
@@ -220,11 +220,40 @@ fn statistics_describe_the_slots() {
     submit(&engine, request(&prompt(1, 10), 4)).reply();
     let stats = engine.stats();
     assert_eq!((stats.submitted, stats.finished, stats.waiting, stats.new_tokens), (1, 1, 0, 4));
-    // The thread publishes the slots at the end of a turn.
-    while engine.stats().slots[0].tokens != 13 {
-        std::thread::yield_now();
+    assert_eq!((stats.slots[0].request, stats.slots[0].tokens), (None, 13));
+}
+
+#[test]
+fn a_slot_is_free_when_its_client_has_the_end_of_the_answer() {
+    const REQUESTS: usize = 200;
+    let Some(tiny) = Tiny::new(true) else { return };
+    let engine = engine(&tiny, EngineOptions { slots: 1, queue: 0, ..EngineOptions::default() });
+    let (sender, ends) = mpsc::channel();
+    send_after_the_end(&engine, REQUESTS, &sender);
+    drop(sender);
+    assert_eq!(ends.iter().collect::<Vec<_>>(), (1..=REQUESTS).rev().collect::<Vec<_>>());
+    assert_eq!(engine.stats().rejected, 0);
+}
+
+/// Sends a request, and so many altogether: each one as soon as the one before has the end of its answer. Some have no
+/// tokens to generate, and some are cancelled.
+fn send_after_the_end(engine: &Engine, left: usize, ends: &mpsc::Sender<usize>) {
+    let (next, sender) = (engine.clone(), ends.clone());
+    let asked = Request { choices: 1 + left % 2, ..request(&prompt(left as u32, 5), left % 3) };
+    let mut open = asked.choices;
+    let sink = move |event| {
+        open -= usize::from(matches!(event, Event::Finished { .. }));
+        if matches!(event, Event::Finished { .. }) && open == 0 {
+            sender.send(left).unwrap();
+            if left > 1 {
+                send_after_the_end(&next, left - 1, &sender);
+            }
+        }
+    };
+    let ticket = engine.submit(asked, sink).unwrap();
+    if left % 5 != 0 {
+        ticket.detach();
     }
-    assert_eq!(engine.stats().slots[0].request, None);
 }
 
 #[test]

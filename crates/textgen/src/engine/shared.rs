@@ -40,7 +40,7 @@ pub(super) struct Shared {
 struct State {
     schedule: Schedule<Waiting>,
     stats: Stats,
-    /// Slots that were free when the thread last looked.
+    /// Slots that are free, and not promised to a sequence that starts.
     idle: usize,
     /// When all requests are cancelled, once the engine is shutting down.
     closing: Option<Instant>,
@@ -69,7 +69,7 @@ impl Shared {
             return Err(Rejected::ShuttingDown);
         }
         let waiting = state.waiting();
-        if waiting >= self.queue.saturating_add(state.idle) {
+        if waiting >= self.queue.saturating_add(state.idle.saturating_sub(state.followers())) {
             let turns = (waiting + 1).div_ceil(self.slots) as u32;
             let retry_after = state.duration.saturating_mul(turns).clamp(RETRY[0], RETRY[1]);
             return Err(Rejected::QueueFull { waiting, retry_after });
@@ -118,6 +118,11 @@ impl Shared {
             }
             guard = self.changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Counts a slot that becomes free before [`Shared::next_work`] is called again.
+    pub fn freed(&self) {
+        self.lock().idle += 1;
     }
 
     /// Changes the statistics.
@@ -184,5 +189,10 @@ impl State {
     /// Requests that have not started.
     fn waiting(&self) -> usize {
         self.schedule.count(|waiting| waiting.request.is_some())
+    }
+
+    /// Choices that wait for a slot while others of their request run.
+    fn followers(&self) -> usize {
+        self.schedule.count(|waiting| waiting.request.is_none())
     }
 }

@@ -100,9 +100,10 @@ impl Worker {
             self.live.insert(id, *live);
         }
         if !self.live.contains_key(&id) {
-            return;
+            return self.shared.freed();
         }
         if sequence.is_empty() {
+            self.shared.freed();
             return self.end_sequence(sequence, TextFinish::MaxNewTokens);
         }
         let reuse = if is_follower && self.runs.continues_prompts() { Reuse::Whole } else { self.reuse };
@@ -341,7 +342,7 @@ impl Worker {
         live.send(Event::Token { choice, token, text, logprob });
         self.release_followers(id);
         if let Some(End { text, finish }) = end {
-            self.slots.release(slot);
+            self.release(slot);
             self.end_choice(id, choice, text, finish);
         }
     }
@@ -383,7 +384,7 @@ impl Worker {
         let finish = |sequence: &Sequence| self.live.get(&sequence.request)?.interruption.at(now);
         let slots = self.slots.running(|_, sequence| finish(sequence).is_some());
         for slot in slots {
-            let Some(sequence) = self.slots.release(slot) else { continue };
+            let Some(sequence) = self.release(slot) else { continue };
             let finish = self.live.get(&sequence.request).and_then(|live| live.interruption.at(now));
             self.end_sequence(sequence, finish.unwrap_or(TextFinish::Cancelled));
         }
@@ -400,6 +401,14 @@ impl Worker {
         self.end_sequence(sequence, finish);
     }
 
+    /// Ends the sequence of a slot. A client that has the end of its answer finds the slot free, so this comes first.
+    fn release(&mut self, slot: usize) -> Option<Sequence> {
+        let sequence = self.slots.release(slot)?;
+        self.shared.freed();
+        self.publish();
+        Some(sequence)
+    }
+
     /// Fails the request of a slot. What the row holds is uncertain.
     fn fail_slot(&mut self, slot: usize, error: Error) {
         let id = self.slots.get(slot).running.as_ref().map(|sequence| sequence.request);
@@ -413,7 +422,7 @@ impl Worker {
     fn fail(&mut self, id: u64, error: Error) {
         let Some(mut live) = self.live.remove(&id) else { return };
         for slot in self.slots.running(|_, sequence| sequence.request == id) {
-            self.slots.release(slot);
+            self.release(slot);
         }
         self.shared.failed(id);
         live.send(Event::Failed(error));
