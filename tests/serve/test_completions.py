@@ -1,6 +1,6 @@
 """The completions endpoint and the tokenizer's endpoints."""
 import pytest
-from serving import STORY
+from serving import ENDLESS, STORY
 
 PROMPT = "<|im_start|>user\nTell me a story about a bear named Tom.<|im_end|>\n<|im_start|>assistant\n"
 
@@ -56,6 +56,14 @@ def test_tokens_and_text_are_inverse(server):
 def test_messages_are_tokenized_with_the_template(server):
     tokens = server.call("/tokenize", {"messages": STORY})[1]["tokens"]
     assert tokens == server.call("/tokenize", {"prompt": PROMPT})[1]["tokens"]
+
+
+@pytest.mark.parametrize("ignores, tokens, reason", [(False, 1, "stop"), (True, 7, "length")])
+def test_an_answer_goes_on_after_an_end_that_is_ignored(server, ignores, tokens, reason):
+    # The end is the most likely token at every step.
+    fields = {"logit_bias": {next(iter(ENDLESS)): 1000}, "extra_body": {"ignore_eos": ignores}}
+    answer = complete(server, max_tokens=7, **fields)
+    assert (answer.usage.completion_tokens, answer.choices[0].finish_reason) == (tokens, reason)
 
 
 @pytest.mark.parametrize("fields", [{"echo": True}, {"suffix": "x"}, {"best_of": 3}], ids=lambda fields: next(iter(fields)))

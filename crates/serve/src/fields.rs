@@ -88,6 +88,9 @@ pub struct LimitFields {
     max_completion_tokens: Option<usize>,
     stop: Option<OneOrMany>,
     n: Option<usize>,
+    /// Generates all tokens, whatever the model says; vLLM and llama.cpp have the same field.
+    #[serde(default)]
+    ignore_eos: Option<bool>,
     /// Requests with a larger number run earlier.
     #[serde(default)]
     priority: Option<i32>,
@@ -136,6 +139,7 @@ impl LimitFields {
             sampling,
             stops,
             choices,
+            ignore_end: self.ignore_eos.unwrap_or(false),
             priority: self.priority.unwrap_or(0),
             deadline: Some(Instant::now() + settings.request_time()),
             ..Request::new(prompt)

@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::mpsc;
 
-use testkit::llm::VOCABULARY;
+use testkit::llm::{END, VOCABULARY};
 use textgen::engine::{Engine, EngineOptions, Event, Phase, Request};
 use textgen::{GeneratorOptions, Sampling, TextFinish};
 
@@ -55,6 +55,18 @@ fn a_sequence_fills_its_slot_and_ends() {
             Request { max_new_tokens: Some(usize::MAX), sampling: sampling.clone(), ..Request::new(prompt(3, length)) };
         let reply = submit(&engine, request).reply();
         assert_eq!((reply.only().tokens.len(), reply.only().finish), (most, Some(TextFinish::MaxLength)));
+    }
+}
+
+#[test]
+fn an_end_that_is_ignored_is_a_token_like_others() {
+    let Some(tiny) = Tiny::new(true) else { return };
+    let engine = engine(&tiny, EngineOptions::default());
+    let sampling = Sampling { logit_bias: vec![(END[0], 1000.0)], ..Sampling::default() };
+    for (ignore_end, tokens, finish) in [(false, 1, TextFinish::EndToken), (true, 6, TextFinish::MaxNewTokens)] {
+        let request = Request { sampling: sampling.clone(), ignore_end, ..request(&prompt(1, 4), 6) };
+        let reply = submit(&engine, request).reply();
+        assert_eq!((&reply.only().tokens[..], reply.only().finish), (&vec![END[0]; tokens][..], Some(finish)));
     }
 }
 

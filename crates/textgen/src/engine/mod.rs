@@ -259,8 +259,11 @@ impl Inner {
         let mut end_tokens = config.eos_tokens.clone();
         end_tokens.extend(&request.end_tokens);
         check_tokens(&end_tokens, config.vocab_size)?;
+        if request.ignore_end && filter.is_some() {
+            return Err(Error::request("an answer with a form cannot go on after its end", "leave one of both out").into());
+        }
         let rules = Arc::new(Rules {
-            end_tokens,
+            end_tokens: if request.ignore_end { Vec::new() } else { end_tokens },
             most: request.max_new_tokens.unwrap_or(usize::MAX),
             max_length: self.max_length,
             top_logprobs: request.top_logprobs,

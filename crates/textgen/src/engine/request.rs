@@ -17,6 +17,9 @@ pub struct Request {
     pub stops: Vec<String>,
     /// Tokens that end the text, in addition to those of the model folder.
     pub end_tokens: Vec<u32>,
+    /// Continue after tokens that end the text, for measurements of a fixed length. Not possible with a filter, which
+    /// may allow nothing after the end.
+    pub ignore_end: bool,
     /// Tokens without text that separate the text before them from the text after them, such as markers of tool calls.
     /// Stop strings are not searched for across them, so no text is held back beyond them.
     pub separators: Vec<u32>,
@@ -41,6 +44,7 @@ impl Request {
             sampling: Sampling::default(),
             stops: Vec::new(),
             end_tokens: Vec::new(),
+            ignore_end: false,
             separators: Vec::new(),
             filter: None,
             top_logprobs: None,
