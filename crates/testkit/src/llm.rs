@@ -3,6 +3,7 @@
 //! computes the expected scores in plain loops over 64-bit floats.
 
 mod hybrid;
+mod paged;
 
 use std::f64::consts::PI;
 use std::path::Path;
@@ -37,6 +38,8 @@ pub struct TinyDecoder {
     threshold: Option<usize>,
     /// Whether it has states and rows of positions.
     is_hybrid: bool,
+    /// Tokens in a block of the cache, if it is in blocks.
+    block: Option<usize>,
     embedding: Vec<f32>,
     packed: Vec<f32>,
     output: Vec<f32>,
@@ -61,6 +64,7 @@ impl TinyDecoder {
             logits: ElementType::Float,
             threshold: None,
             is_hybrid: false,
+            block: None,
             embedding: weights(1, vocabulary * HIDDEN, 1.0),
             packed: weights(2, HIDDEN * PACKED, 2.0 * scale),
             output: weights(3, QUERY * HIDDEN, 2.0 * scale),
@@ -96,6 +100,12 @@ impl TinyDecoder {
         TinyDecoder { is_hybrid: true, ..self }
     }
 
+    /// The same with PagedAttention, over a cache in blocks of so many tokens. Attention computes with 16-bit floats.
+    #[must_use]
+    pub fn paged(self, block: usize) -> TinyDecoder {
+        TinyDecoder { block: Some(block), ..self }
+    }
+
     /// Writes the folder's files. With `shared`, keys and values stay in one buffer.
     ///
     /// # Errors
@@ -105,8 +115,13 @@ impl TinyDecoder {
         let write = |name: &str, bytes: &[u8]| {
             std::fs::write(folder.join(name), bytes).with_context(|| format!("cannot write {name}"))
         };
-        write("model.onnx", &self.model().to_bytes())?;
-        write("genai_config.json", config(shared, self.vocabulary).to_string().as_bytes())?;
+        let model = self.block.map_or_else(|| self.model(), |block| paged::model(self, block));
+        write("model.onnx", &model.to_bytes())?;
+        let mut config = config(shared, self.vocabulary);
+        if let Some(block) = self.block {
+            paged::configure(&mut config, block);
+        }
+        write("genai_config.json", config.to_string().as_bytes())?;
         write("tokenizer.json", tokenizer().to_string().as_bytes())?;
         write("tokenizer_config.json", tokenizer_config().to_string().as_bytes())
     }

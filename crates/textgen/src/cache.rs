@@ -53,6 +53,24 @@ impl Cache {
         Ok(Cache { batch, entries: entries.collect::<Result<_>>()?, shared, turn: 0 })
     }
 
+    /// A shared cache of blocks, for a decoder with PagedAttention.
+    pub fn in_blocks(model: &Model, blocks: usize, block: usize) -> Result<Cache> {
+        let layout = model.layout();
+        let place = layout.cache_place.as_ref().unwrap_or(&layout.host);
+        let entries = layout.caches.iter().map(|cache| Entry::in_blocks(cache, place, blocks, block));
+        Ok(Cache { batch: blocks, entries: entries.collect::<Result<_>>()?, shared: true, turn: 0 })
+    }
+
+    /// Copies whole blocks, from the first of each pair to the second.
+    pub fn copy_blocks(&self, environment: &Environment, copies: &[(usize, usize)]) -> Result<()> {
+        let pairs = self.entries.iter().flat_map(|entry| copies.iter().map(move |&(from, to)| (entry, from, to)));
+        // A block is as large as a row of the other kind of cache.
+        let part = |entry: &Entry, block: usize| entry.part(block, 0..entry.heads, entry.capacity, 1);
+        let pairs: Vec<_> =
+            pairs.map(|(entry, from, to)| Ok((part(entry, from)?, part(entry, to)?))).collect::<Result<_>>()?;
+        environment.copy_tensors(&pairs).doing("copying blocks of the cache")
+    }
+
     /// Whether cached tokens stay valid when the sequence is shortened.
     pub fn is_shared(&self) -> bool {
         self.shared
@@ -128,18 +146,21 @@ impl Entry {
         let CacheLayout { element, heads, head_size, least, .. } = *cache;
         let room = max_length.max(least);
         let shape = [batch, heads, room, head_size].map(|extent| extent as i64);
-        let bytes = element.bytes_of(&shape).ok_or_else(|| {
-            Error::request(
-                format!("a cache of shape {shape:?} is too large"),
-                "use a smaller max_length (search.max_length in genai_config.json) or a smaller batch",
-            )
-        })?;
+        let bytes = bytes_of(element, &shape)?;
         let count = if shared { 1 } else { 2 };
         let blocks: Vec<Arc<Memory>> =
             (0..count).map(|_| Memory::zeroed(place, bytes).map(Arc::new).doing(MAKING)).collect::<Result<_>>()?;
         let length = if shared { room } else { 0 };
         let past = Tensor::new(&blocks[0], element, &[shape[0], shape[1], length as i64, shape[3]]).doing(MAKING)?;
         Ok(Entry { element, heads, capacity: room, head_size, blocks, past, present: None })
+    }
+
+    fn in_blocks(cache: &CacheLayout, place: &Arc<MemoryLocation>, blocks: usize, block: usize) -> Result<Entry> {
+        let CacheLayout { element, heads, head_size, .. } = *cache;
+        let shape = [blocks, block, heads, head_size].map(|extent| extent as i64);
+        let memory = Arc::new(Memory::zeroed(place, bytes_of(element, &shape)?).doing(MAKING)?);
+        let past = Tensor::new(&memory, element, &shape).doing(MAKING)?;
+        Ok(Entry { element, heads, capacity: block, head_size, blocks: vec![memory], past, present: None })
     }
 
     fn view(&self, batch: usize, block: usize, tokens: usize) -> Result<Tensor> {
@@ -154,4 +175,13 @@ impl Entry {
         let shape = [rows, heads.len(), tokens, self.head_size].map(|extent| extent as i64);
         Tensor::at(&self.blocks[0], start, self.element, &shape).doing(MAKING)
     }
+}
+
+fn bytes_of(element: Element, shape: &[i64; 4]) -> Result<usize> {
+    element.bytes_of(shape).ok_or_else(|| {
+        Error::request(
+            format!("a cache of shape {shape:?} is too large"),
+            "use a smaller max_length (search.max_length in genai_config.json) or a smaller batch",
+        )
+    })
 }

@@ -179,7 +179,14 @@ pub(crate) fn input_names(model: &Model) -> impl Iterator<Item = &str> {
     let mask = layout.mask.map(|_| names.attention_mask.as_str());
     let positions = layout.positions.map(|_| names.position_ids.as_str());
     let past_length = layout.past_length.map(|_| names.past_length.as_str());
-    [Some(names.input_ids.as_str()), mask, positions, past_length].into_iter().flatten()
+    let paged = layout.paged.as_ref().map(|paged| {
+        let metadata = paged.metadata.map(|_| names.metadata.as_str());
+        let scored = paged.scored.map(|_| names.scored.as_str());
+        let needed = [&names.starts, &names.past_lengths, &names.block_table].map(|name| Some(name.as_str()));
+        needed.into_iter().chain([metadata, scored]).flatten()
+    });
+    let plain = [Some(names.input_ids.as_str()), mask, positions, past_length].into_iter().flatten();
+    plain.chain(paged.into_iter().flatten())
 }
 
 impl Tokens {

@@ -13,9 +13,10 @@ use crate::cache::Cache;
 use crate::cancel::Canceller;
 use crate::cross::Cross;
 use crate::error::Doing;
-use crate::feed::{self, Columns, Feed, Span};
+use crate::feed::{self, Columns, Span};
 use crate::provider::Attached;
 use crate::sampler::{History, Sampler, TokenFilter};
+use crate::sequence_feed::SequenceFeed;
 use crate::states::States;
 use crate::{Error, Model, Result, Sampling};
 
@@ -84,7 +85,7 @@ pub struct Generator {
     cache: Cache,
     states: States,
     cross: Cross,
-    feed: Feed,
+    feed: SequenceFeed,
     call: Call,
     prompt_options: RunOptions,
     step_options: RunOptions,
@@ -138,10 +139,13 @@ impl Generator {
         let (prompt_options, step_options) = (prompt_options(model)?, step_options(model)?);
         Ok(Generator {
             call: decoder_call(model)?,
-            cache: Cache::new(model, batch, max_length, config.search.share_buffer)?,
+            cache: match &model.layout().paged {
+                Some(paged) => Cache::in_blocks(model, max_length.div_ceil(paged.block), paged.block)?,
+                None => Cache::new(model, batch, max_length, config.search.share_buffer)?,
+            },
             states: States::new(model, batch)?,
             cross: Cross::new(model)?,
-            feed: Feed::new(model, batch, max_length)?,
+            feed: SequenceFeed::new(model, batch, max_length)?,
             canceller: Canceller::new(&[&prompt_options, &step_options]),
             prompt_options,
             step_options,
@@ -478,7 +482,8 @@ impl Generator {
 /// Whether prompts of the model can be padded: the cache has space for the padding, the model returns scores for every
 /// token, and no state would change.
 pub(crate) fn pads_prompts(model: &Model) -> bool {
-    model.config().search.share_buffer && !model.layout().pruned && model.layout().states.is_empty()
+    let layout = model.layout();
+    model.config().search.share_buffer && !layout.pruned && layout.states.is_empty() && layout.paged.is_none()
 }
 
 /// A padded prompt has scores for every token up to the maximum length. For models with a long context, these do not

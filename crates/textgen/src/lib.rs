@@ -60,9 +60,11 @@ mod growth;
 mod mask_width;
 mod model;
 mod onnx_file;
+mod paged;
 mod provider;
 mod runtime;
 mod sampler;
+mod sequence_feed;
 pub mod speech;
 mod states;
 mod stop;
@@ -72,7 +74,7 @@ mod text;
 mod tokenizer;
 
 pub use cancel::Canceller;
-pub use config::{Config, DeviceFilter, EncoderConfig, Names, ProviderRequest, Search, Windows};
+pub use config::{BlockSettings, Config, DeviceFilter, EncoderConfig, Names, ProviderRequest, Search, Windows};
 #[cfg(feature = "constrained")]
 pub use constraint::{Constraint, Form};
 pub use conversation::{Conversation, Message};

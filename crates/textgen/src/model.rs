@@ -53,12 +53,28 @@ pub(crate) struct Layout {
     pub states: Vec<StateLayout>,
     /// The number of earlier tokens; only in decoders that read the output of an encoder.
     pub past_length: Option<Element>,
+    /// How it reads caches in blocks; `None` if each sequence has a cache of its own.
+    pub paged: Option<PagedLayout>,
     /// What it reads from an encoder.
     pub cross: Vec<CrossLayout>,
     /// Where the session wants the cache; `None` means host memory.
     pub cache_place: Option<Arc<MemoryLocation>>,
     /// Host memory.
     pub host: Arc<MemoryLocation>,
+}
+
+/// Element types of the inputs that describe caches in blocks.
+#[derive(Debug)]
+pub(crate) struct PagedLayout {
+    /// Tokens in a block.
+    pub block: usize,
+    pub table: Element,
+    pub starts: Element,
+    pub lengths: Element,
+    /// Bounds of lengths.
+    pub metadata: Option<Element>,
+    /// The tokens whose scores are computed; `None` if those of all tokens are.
+    pub scored: Option<Element>,
 }
 
 /// A cache tensor: the keys or the values of a layer.
@@ -95,7 +111,7 @@ impl Model {
         let mut layout = Reader { path, config, session: &opened.session }.layout(runtime)?;
         layout.mask_width = mask_width;
         let is_plugin = matches!(opened.attached, Attached::Plugin { .. });
-        layout.last_alone = is_plugin && last_logits(config) == Some(ALONE);
+        layout.last_alone = is_plugin && layout.paged.is_none() && last_logits(config) == Some(ALONE);
         let inner = Inner {
             runtime: runtime.clone(),
             config: config.clone(),
@@ -313,7 +329,8 @@ impl Reader<'_> {
         let logits = self.output(&names.logits)?.ok_or_else(|| {
             self.wrong(format!("it has no output {:?}", names.logits), "model.decoder.outputs.logits names it")
         })?;
-        let (logits, pruned) = self.logits(&logits)?;
+        let paged = self.paged()?;
+        let (logits, pruned) = self.logits(&logits, paged.is_some())?;
         let (caches, first) = self.caches()?;
         let states = self.states()?;
         let cross = self.cross()?;
@@ -337,6 +354,7 @@ impl Reader<'_> {
             caches,
             states,
             past_length,
+            paged,
             cross,
             cache_place,
         })
@@ -365,6 +383,31 @@ impl Reader<'_> {
             self.wrong(problem, "model.decoder.inputs.past_key_names names them, with %d for the layer")
         })?;
         Ok((caches, first))
+    }
+
+    /// The inputs that describe caches in blocks.
+    fn paged(&self) -> Result<Option<PagedLayout>> {
+        let names = &self.config.names;
+        let Some(table) = self.optional_integers(&names.block_table)? else { return Ok(None) };
+        let needed = |name: &str| {
+            let missing = || {
+                let problem = format!("it has the input {:?}, but no input {name:?}", names.block_table);
+                self.wrong(problem, "export the model again, with use_paged_attention=true")
+            };
+            self.optional_integers(name)?.ok_or_else(missing)
+        };
+        let Some(block) = self.config.blocks.size else {
+            let problem = "its caches are in blocks, but genai_config.json does not say how large they are".to_owned();
+            return Err(self.wrong(problem, "set engine.dynamic_batching.block_size"));
+        };
+        Ok(Some(PagedLayout {
+            block,
+            table,
+            starts: needed(&names.starts)?,
+            lengths: needed(&names.past_lengths)?,
+            metadata: self.optional_integers(&names.metadata)?,
+            scored: self.optional_integers(&names.scored)?,
+        }))
     }
 
     /// Layers without a state are skipped.
@@ -423,6 +466,7 @@ impl Reader<'_> {
         match self.input(name)?.map(|port| port.shape) {
             None => Ok(1),
             Some(shape) if shape.len() == 2 => Ok(1),
+            Some(shape) if shape.len() == 1 && self.input(&self.config.names.block_table)?.is_some() => Ok(1),
             Some(shape) => match shape[..] {
                 [POSITION_ROWS, _, _] => Ok(POSITION_ROWS as usize),
                 _ => {
@@ -434,9 +478,14 @@ impl Reader<'_> {
     }
 
     fn cache(&self, past: String, present: String, port: &Port, least: usize) -> Result<CacheLayout> {
-        let [_, heads, _, head_size] = port.shape[..] else {
-            let problem = format!("{past:?} has the unsupported shape {:?}", port.shape);
-            return Err(self.wrong(problem, "expected a cache of shape [batch, heads, tokens, elements]"));
+        let is_paged = self.input(&self.config.names.block_table)?.is_some();
+        let (heads, head_size) = match port.shape[..] {
+            [_, _, heads, head_size] if is_paged => (heads, head_size),
+            [_, heads, _, head_size] => (heads, head_size),
+            _ => {
+                let problem = format!("{past:?} has the unsupported shape {:?}", port.shape);
+                return Err(self.wrong(problem, "expected a cache of shape [batch, heads, tokens, elements]"));
+            }
         };
         let element = port.element;
         let floats = [Element::F32, Element::F16, Element::Bf16, Element::F8E4M3Fn];
@@ -456,28 +505,40 @@ impl Reader<'_> {
         })
     }
 
-    fn logits(&self, port: &Port) -> Result<(Element, bool)> {
+    fn logits(&self, port: &Port, is_paged: bool) -> Result<(Element, bool)> {
         let name = &self.config.names.logits;
         let element = port.element;
         if !matches!(element, Element::F16 | Element::Bf16 | Element::F32) {
             return Err(self.wrong(format!("{name:?} has the unsupported type {}", element.name()), "expected floats"));
         }
-        let [_, tokens, vocab] = port.shape[..] else {
-            let problem = format!("{name:?} has the unsupported shape {:?}", port.shape);
-            return Err(self.wrong(problem, "expected logits of shape [batch, tokens, vocabulary]"));
+        let (tokens, vocab) = match port.shape[..] {
+            [tokens, vocab] if is_paged => (tokens, vocab),
+            [_, tokens, vocab] if !is_paged => (tokens, vocab),
+            _ => {
+                let problem = format!("{name:?} has the unsupported shape {:?}", port.shape);
+                let help = match is_paged {
+                    true => "expected logits of shape [tokens, vocabulary], because the caches are in blocks",
+                    false => "expected logits of shape [batch, tokens, vocabulary]",
+                };
+                return Err(self.wrong(problem, help));
+            }
         };
         if vocab >= 0 && vocab != self.config.vocab_size as i64 {
             let problem =
                 format!("{name:?} has rows of {vocab} elements, but model.vocab_size is {}", self.config.vocab_size);
             return Err(self.wrong(problem, "correct model.vocab_size in genai_config.json"));
         }
-        Ok((element, tokens == 1))
+        Ok((element, tokens == 1 && !is_paged))
     }
 
     fn all_inputs_are_fed(&self, caches: &[CacheLayout], states: &[StateLayout], cross: &[CrossLayout]) -> Result<()> {
         let names = &self.config.names;
+        let paged = [&names.block_table, &names.starts, &names.past_lengths, &names.metadata, &names.scored]
+            .map(String::as_str);
+        let is_paged = self.input(&names.block_table)?.is_some();
         let fed = |name: &str| {
             [&names.input_ids, &names.attention_mask, &names.position_ids].into_iter().any(|known| known == name)
+                || (is_paged && paged.contains(&name))
                 || caches.iter().any(|cache| cache.past == name)
                 || states.iter().any(|state| state.past == name)
                 || cross.iter().any(|cross| cross.past == name)

@@ -8,7 +8,7 @@ use ort_client::HardwareKind;
 use serde_json::Value;
 
 use super::raw::{self, Root};
-use super::{Config, DeviceFilter, EncoderConfig, Names, ProviderRequest, Search, SessionSettings, Windows};
+use super::{BlockSettings, Config, DeviceFilter, EncoderConfig, Names, ProviderRequest, Search, SessionSettings, Windows};
 use crate::provider::{self, Name};
 use crate::{Error, Result};
 
@@ -27,7 +27,7 @@ const MAX_ELEMENTS: i64 = 1 << 20;
 pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
     let (root, unknown) = parse(path, text)?;
     let check = Check { path };
-    let Root { model, search } = root;
+    let Root { model, search, engine } = root;
     let decoder = model.decoder;
     // Any decoder whose inputs can be fed is supported, whatever its type. The name goes to the provider and into messages.
     let is_plain = |one: char| one.is_ascii_alphanumeric() || matches!(one, '_' | '-' | '.');
@@ -99,6 +99,7 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
         windows,
         kv_heads: check.within("model.decoder.num_key_value_heads", decoder.num_key_value_heads, 1, MAX_ELEMENTS)?,
         head_size: check.within("model.decoder.head_size", decoder.head_size, 1, MAX_ELEMENTS)?,
+        blocks: check_blocks(&check, &engine.dynamic_batching)?,
         names: check_names(&check, decoder.inputs, decoder.outputs)?,
         session_entries,
         run_entries,
@@ -185,6 +186,11 @@ fn check_names(check: &Check<'_>, inputs: raw::Inputs, outputs: raw::Outputs) ->
             inputs.cross_past_value_names,
             "past_value_cross_%d",
         )?,
+        block_table: name(inputs.block_table, "block_table"),
+        starts: name(inputs.cumulative_sequence_lengths, "cumulative_sequence_lengths"),
+        past_lengths: name(inputs.past_sequence_lengths, "past_sequence_lengths"),
+        metadata: name(inputs.attention_metadata, "attention_metadata"),
+        scored: name(inputs.logits_indices, "logits_indices"),
         logits: name(outputs.logits, "logits"),
         present_key: pattern(&format!("{output}.present_key_names"), outputs.present_key_names, "present.%d.key")?,
         present_value: pattern(
@@ -207,6 +213,14 @@ fn check_encoder(check: &Check<'_>, folder: &Path, encoder: raw::Encoder) -> Res
         hidden_states: name(outputs.encoder_hidden_states, "encoder_hidden_states"),
         cross_key: pattern("cross_present_key_names", outputs.cross_present_key_names, "present_key_cross_%d")?,
         cross_value: pattern("cross_present_value_names", outputs.cross_present_value_names, "present_value_cross_%d")?,
+    })
+}
+
+fn check_blocks(check: &Check<'_>, settings: &raw::DynamicBatching) -> Result<BlockSettings> {
+    let field = |name: &str| format!("engine.dynamic_batching.{name}");
+    Ok(BlockSettings {
+        size: check.maybe(&field("block_size"), settings.block_size, (1, MAX_ELEMENTS))?,
+        count: check.maybe(&field("num_blocks"), settings.num_blocks, (1, LONGEST))?,
     })
 }
 

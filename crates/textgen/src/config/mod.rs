@@ -47,6 +47,8 @@ pub struct Config {
     pub head_size: usize,
     /// Layers with attention over a window, if their caches may be shorter than a sequence.
     pub windows: Option<Windows>,
+    /// Blocks of the cache, if the decoder has PagedAttention.
+    pub blocks: BlockSettings,
     /// Names of the decoder's inputs and outputs.
     pub names: Names,
     /// Session configuration entries.
@@ -61,6 +63,15 @@ pub struct Config {
     pub provider: Option<ProviderRequest>,
     /// Messages about settings in the folder that are not used.
     pub notices: Vec<String>,
+}
+
+/// Blocks of a cache that all sequences share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockSettings {
+    /// Tokens in a block, if the folder says it.
+    pub size: Option<usize>,
+    /// How many there are at most, if the folder says it.
+    pub count: Option<usize>,
 }
 
 /// Names of the decoder's inputs and outputs; `%d` stands for a layer.
@@ -96,6 +107,16 @@ pub struct Names {
     pub cross_key: String,
     /// Values that an encoder computed.
     pub cross_value: String,
+    /// The blocks of each sequence, in decoders with PagedAttention.
+    pub block_table: String,
+    /// Where each sequence starts in the token ids, in decoders with PagedAttention.
+    pub starts: String,
+    /// The number of earlier tokens of each sequence, in decoders with PagedAttention.
+    pub past_lengths: String,
+    /// Bounds of lengths, in decoders with PagedAttention.
+    pub metadata: String,
+    /// The tokens whose scores are computed, in decoders with PagedAttention.
+    pub scored: String,
 }
 
 /// The encoder of a speech model, and names of its inputs and outputs; `%d` stands for a layer of the decoder.

@@ -13,6 +13,28 @@ pub(super) struct Root {
     pub model: Model,
     #[serde(default)]
     pub search: Search,
+    #[serde(default)]
+    pub engine: Engine,
+}
+
+/// Settings of GenAI's engine, which runs decoders with caches in blocks.
+#[derive(Deserialize, Default)]
+pub(super) struct Engine {
+    #[serde(default)]
+    pub dynamic_batching: DynamicBatching,
+}
+
+#[derive(Deserialize, Default)]
+pub(super) struct DynamicBatching {
+    pub block_size: Option<i64>,
+    pub num_blocks: Option<i64>,
+    // Known but unused: the caller sets the number of sequences, and the memory follows from it.
+    #[serde(rename = "max_batch_size", default)]
+    pub _max_batch_size: Unused,
+    #[serde(rename = "gpu_utilization_factor", default)]
+    pub _gpu_utilization_factor: Unused,
+    #[serde(rename = "max_scheduled_tokens", default)]
+    pub _max_scheduled_tokens: Unused,
 }
 
 #[derive(Deserialize)]
@@ -121,6 +143,8 @@ pub(super) struct Decoder {
     pub _layer_types: Unused,
     #[serde(rename = "conv_cache_size", default)]
     pub _conv_cache_size: Unused,
+    #[serde(rename = "state_groups", default)]
+    pub _state_groups: Unused,
 }
 
 #[derive(Deserialize, Default)]
@@ -135,6 +159,11 @@ pub(super) struct Inputs {
     pub cross_past_key_names: Option<String>,
     pub cross_past_value_names: Option<String>,
     pub past_sequence_length: Option<String>,
+    pub block_table: Option<String>,
+    pub cumulative_sequence_lengths: Option<String>,
+    pub past_sequence_lengths: Option<String>,
+    pub attention_metadata: Option<String>,
+    pub logits_indices: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
