@@ -68,6 +68,12 @@ def encoder(tmp_path_factory):
     return written("encoder.py", tmp_path_factory.mktemp("encoder"))
 
 
+@pytest.fixture(scope="session")
+def written_folder(tmp_path_factory):
+    """Runs a script that writes a folder."""
+    return lambda script: written(script, tmp_path_factory.mktemp(Path(script).stem))
+
+
 @pytest.fixture
 def start():
     """Starts servers with other arguments."""

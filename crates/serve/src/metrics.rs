@@ -140,6 +140,8 @@ fn engines(out: &mut String, models: &Models) {
     family("device_choices_total", "counter", on_device, &|stats| stats.chosen_on_device);
     family("drafted_tokens_total", "counter", "Drafted tokens that were verified.", &|stats| stats.drafted_tokens);
     family("accepted_tokens_total", "counter", "Drafted tokens that were right.", &|stats| stats.accepted_tokens);
+    let preempted = "Sequences that lost their blocks to older ones, and ran again.";
+    family("preempted_total", "counter", preempted, &|stats| stats.preempted);
     family("cache_bytes", "gauge", "Size of the key-value cache.", &|stats| stats.cache_bytes);
 }
 

@@ -32,6 +32,8 @@ pub struct Settings {
     pub prompt_chunk: usize,
     /// Whether a prompt starts from the longest prefix that is still cached.
     pub prefix_cache: bool,
+    /// Blocks of the cache, for models with PagedAttention; by default as many as the folder says, or all slots can need.
+    pub cache_blocks: Option<usize>,
     /// Draft tokens that are verified in one step; 0 turns this off.
     pub speculation: usize,
     /// Whether a language model runs every batch size before it is ready; by default on a GPU.
@@ -128,6 +130,7 @@ impl Default for Settings {
             max_length: None,
             prompt_chunk: engine.prompt_chunk,
             prefix_cache: engine.prefix_cache,
+            cache_blocks: engine.blocks,
             speculation: engine.speculation,
             warm_up: engine.warm_up,
             default_max_tokens: None,
@@ -192,6 +195,7 @@ impl Settings {
             ("slots", self.slots, 1, 1024),
             ("queue", self.queue, 0, 1 << 20),
             ("prompt_chunk", self.prompt_chunk, 1, 1 << 20),
+            ("cache_blocks", self.cache_blocks.unwrap_or(1), 1, 1 << 20),
             ("speculation", self.speculation, 0, 64),
             ("max_choices", self.max_choices, 1, 128),
             ("max_body_bytes", self.max_body_bytes, 1 << 10, 1 << 30),
@@ -284,6 +288,7 @@ impl Settings {
             prefix_cache: self.prefix_cache,
             speculation: self.speculation,
             warm_up: self.warm_up,
+            blocks: self.cache_blocks,
         }
     }
 

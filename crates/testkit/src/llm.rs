@@ -40,6 +40,8 @@ pub struct TinyDecoder {
     is_hybrid: bool,
     /// Tokens in a block of the cache, if it is in blocks.
     block: Option<usize>,
+    /// Whether it computes only the scores of given tokens; only with blocks.
+    is_pruned: bool,
     embedding: Vec<f32>,
     packed: Vec<f32>,
     output: Vec<f32>,
@@ -65,6 +67,7 @@ impl TinyDecoder {
             threshold: None,
             is_hybrid: false,
             block: None,
+            is_pruned: false,
             embedding: weights(1, vocabulary * HIDDEN, 1.0),
             packed: weights(2, HIDDEN * PACKED, 2.0 * scale),
             output: weights(3, QUERY * HIDDEN, 2.0 * scale),
@@ -106,6 +109,12 @@ impl TinyDecoder {
         TinyDecoder { block: Some(block), ..self }
     }
 
+    /// The same, with an input that says for which tokens of a run scores are computed. Only for [`TinyDecoder::paged`].
+    #[must_use]
+    pub fn pruned(self) -> TinyDecoder {
+        TinyDecoder { is_pruned: true, ..self }
+    }
+
     /// Writes the folder's files. With `shared`, keys and values stay in one buffer.
     ///
     /// # Errors
@@ -119,7 +128,7 @@ impl TinyDecoder {
         write("model.onnx", &model.to_bytes())?;
         let mut config = config(shared, self.vocabulary);
         if let Some(block) = self.block {
-            paged::configure(&mut config, block);
+            paged::configure(&mut config, block, self.is_pruned);
         }
         write("genai_config.json", config.to_string().as_bytes())?;
         write("tokenizer.json", tokenizer().to_string().as_bytes())?;

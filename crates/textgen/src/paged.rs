@@ -72,7 +72,10 @@ impl PagedFeed {
     pub fn write(&mut self, rows: &[PagedRow<'_>]) {
         write_integers(&mut self.ids, rows.iter().flat_map(|row| row.tokens).map(|&token| i64::from(token)));
         if let Some(positions) = &mut self.positions {
-            write_integers(positions, rows.iter().flat_map(|row| (row.past..).zip(row.tokens)).map(|(at, _)| at as i64));
+            write_integers(
+                positions,
+                rows.iter().flat_map(|row| (row.past..).zip(row.tokens)).map(|(at, _)| at as i64),
+            );
         }
         let ends = || {
             rows.iter().scan(0, |end, row| {
@@ -104,7 +107,8 @@ impl PagedFeed {
     /// The inputs in the order of [`crate::feed::input_names`], without the cache, and the tensor for the scores.
     pub fn tensors(&mut self) -> ([Option<&Tensor>; 7], &mut Output) {
         let PagedFeed { ids, positions, starts, lengths, table, metadata, scored, logits, .. } = self;
-        let [positions, metadata, scored] = [positions, metadata, scored].map(|tensor| tensor.as_ref().map(HostTensor::tensor));
+        let [positions, metadata, scored] =
+            [positions, metadata, scored].map(|tensor| tensor.as_ref().map(HostTensor::tensor));
         let needed = [&*ids, starts, lengths, table].map(|tensor| Some(tensor.tensor()));
         let [ids, starts, lengths, table] = needed;
         ([ids, positions, starts, lengths, table, metadata, scored], logits)
@@ -114,7 +118,15 @@ impl PagedFeed {
     pub fn score_rows(&self, rows: &[PagedRow<'_>]) -> Vec<usize> {
         match &self.scored {
             Some(_) => (0..rows.len()).collect(),
-            None => rows.iter().scan(0, |end, row| Some({ *end += row.tokens.len(); *end - 1 })).collect(),
+            None => rows
+                .iter()
+                .scan(0, |end, row| {
+                    Some({
+                        *end += row.tokens.len();
+                        *end - 1
+                    })
+                })
+                .collect(),
         }
     }
 

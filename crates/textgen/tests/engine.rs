@@ -263,7 +263,7 @@ fn send_after_the_end(engine: &Engine, left: usize, ends: &mpsc::Sender<usize>) 
         }
     };
     let ticket = engine.submit(asked, sink).unwrap();
-    if left % 5 != 0 {
+    if !left.is_multiple_of(5) {
         ticket.detach();
     }
 }

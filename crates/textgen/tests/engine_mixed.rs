@@ -27,6 +27,11 @@ const MODELS: [&str; 6] =
 const REQUESTS: usize = 200;
 const GOLDEN_REQUESTS: usize = 40;
 
+/// Tokens in a block, for PagedAttention, and so few blocks that running sequences lose theirs: one and a half of the
+/// longest sequence.
+const BLOCK: usize = 16;
+const FEW_BLOCKS: usize = 12;
+
 /// Requests to MIGraphX, which is slow without a GPU.
 const MIGRAPHX_REQUESTS: usize = 6;
 
@@ -39,6 +44,8 @@ fn main() {
             trials.extend([On::Cpu, On::Device].map(|on| tiny(on, REQUESTS, Start::Cold)));
             trials.extend([On::Cpu, On::Device].map(probabilities));
             trials.push(tiny(On::Device, REQUESTS, Start::Warm));
+            trials.push(paged(REQUESTS, Some(FEW_BLOCKS), Start::Cold));
+            trials.push(paged(GOLDEN_REQUESTS, None, Start::Warm));
             trials.push(tiny(On::Migraphx, MIGRAPHX_REQUESTS, Start::Cold));
             trials.push(Trial::test("scores_of_greedy_requests_stay_on_the_device", || {
                 greedy().map_err(|error| Failed::from(format!("{error:#}")))
@@ -76,6 +83,23 @@ fn tiny(on: On, count: usize, start: Start) -> Trial {
         TinyDecoder::new(5).write(folder.path(), true)?;
         Ok((folder.path().to_path_buf(), Some(folder)))
     })
+}
+
+/// With PagedAttention, which ONNX Runtime's CPU provider does not have.
+fn paged(count: usize, blocks: Option<usize>, start: Start) -> Trial {
+    let name =
+        format!("mixed_requests_on_{}_blocks_{start:?}", blocks.map_or("all".to_owned(), |blocks| blocks.to_string()));
+    let run = move || -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let decoder = TinyDecoder::new(5).paged(BLOCK);
+        let decoder = if start == Start::Warm { decoder.pruned() } else { decoder };
+        decoder.write(folder.path(), true)?;
+        let model = load(&config(folder.path(), On::Device)?)?;
+        let tokenizer = Tokenizer::from_folder(model.config())?;
+        check(&model, &tokenizer, count, start, Cache::Blocks(blocks));
+        Ok(())
+    };
+    Trial::test(name.to_lowercase(), move || run().map_err(|error| Failed::from(format!("{error:#}"))))
 }
 
 /// Greedy requests read no scores of steps, unless a token is not allowed yet.
@@ -223,7 +247,7 @@ fn trial(
         let (path, _folder) = folder()?;
         let model = load(&config(&path, on)?)?;
         let tokenizer = Tokenizer::from_folder(model.config())?;
-        check(&model, &tokenizer, count, start);
+        check(&model, &tokenizer, count, start, Cache::Rows);
         Ok(())
     };
     Trial::test(name.to_lowercase(), move || run().map_err(|error| Failed::from(format!("{error:#}"))))
@@ -347,7 +371,15 @@ enum Sent {
     Broken,
 }
 
-fn check(model: &Model, tokenizer: &Tokenizer, count: usize, start: Start) {
+/// The kind of cache.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cache {
+    Rows,
+    /// How many blocks there are.
+    Blocks(Option<usize>),
+}
+
+fn check(model: &Model, tokenizer: &Tokenizer, count: usize, start: Start, cache: Cache) {
     let mut random = Random(count as u64);
     let vocabulary = model.config().vocab_size;
     let beginnings: Vec<Vec<u32>> =
@@ -356,6 +388,7 @@ fn check(model: &Model, tokenizer: &Tokenizer, count: usize, start: Start) {
         slots: 6,
         max_length: Some(128),
         queue: count,
+        blocks: if let Cache::Blocks(blocks) = cache { blocks } else { None },
         prompt_chunk: 20,
         warm_up: Some(start == Start::Warm),
         ..EngineOptions::default()
@@ -388,11 +421,12 @@ fn check(model: &Model, tokenizer: &Tokenizer, count: usize, start: Start) {
         stats.cancelled,
     );
     assert!(stats.step_rows > stats.steps && stats.failed == 0, "{stats:?}");
+    assert_eq!(stats.preempted > 0, cache == Cache::Blocks(Some(FEW_BLOCKS)), "{stats:?}");
     // Padded prompts always run as a whole.
     assert_eq!(stats.cached_tokens > 0, !model.has_static_shapes(PromptShape::Auto), "{stats:?}");
     assert!(stats.cancelled >= broken, "{stats:?}");
     let is_on_device = matches!(model.attached(), Attached::Plugin { .. });
-    let chooses_there = is_on_device && !model.has_static_shapes(PromptShape::Auto);
+    let chooses_there = is_on_device && cache == Cache::Rows && !model.has_static_shapes(PromptShape::Auto);
     assert_eq!(stats.chosen_on_device > 0, chooses_there, "{stats:?}");
     for (number, (plan, reply)) in plans.iter().zip(&replies).enumerate() {
         if let Some(reply) = reply {

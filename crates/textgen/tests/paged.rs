@@ -3,10 +3,14 @@
 
 mod common;
 
+use std::sync::mpsc;
+
 use libtest_mimic::{Arguments, Failed, Trial};
 use testkit::llm::{TinyDecoder, VOCABULARY};
-use textgen::{Generator, GeneratorOptions, Model};
+use textgen::engine::{Engine, EngineOptions, Request};
+use textgen::{Generator, GeneratorOptions, Model, Sampling, Tokenizer};
 
+use common::served::{Served, submit};
 use common::{On, config, load, on_the_host_driver};
 
 /// Tokens in a block.
@@ -23,6 +27,11 @@ fn main() {
     match testkit::place::onnxruntime().and_then(|_| testkit::place::staged_library("amdgpu-ep")) {
         Ok(_) => {
             trials.push(test("tokens_are_the_best_of_plain_loops", tokens_are_the_best_of_plain_loops));
+            trials.push(test("prompts_that_arrive_together_run_together", together));
+            trials.push(test("beginnings_are_shared_by_blocks", shared_beginnings));
+            trials.push(test("choices_share_the_blocks_of_their_prompt", choices));
+            trials.push(test("a_run_that_fails_changes_nothing_for_the_others", failures));
+            trials.push(test("options_that_do_not_fit_are_errors", wrong_options));
             trials.push(test("a_sequence_can_be_rewound_and_continued", rewound));
         }
         Err(reason) => eprintln!("skipped: {reason}"),
@@ -38,9 +47,9 @@ fn decoder() -> TinyDecoder {
     TinyDecoder::new(5).paged(BLOCK)
 }
 
-fn model() -> anyhow::Result<Model> {
+fn model(decoder: TinyDecoder) -> anyhow::Result<Model> {
     let folder = tempfile::tempdir()?;
-    decoder().write(folder.path(), true)?;
+    decoder.write(folder.path(), true)?;
     load(&config(folder.path(), On::Device)?)
 }
 
@@ -64,9 +73,9 @@ fn steps(generator: &mut Generator, count: usize) -> Vec<u32> {
 }
 
 fn tokens_are_the_best_of_plain_loops() -> anyhow::Result<()> {
-    let model = model()?;
-    for length in [1, 15, 16, 17, 100] {
-        let mut generator = Generator::new(&model, GeneratorOptions::default())?;
+    let (model, pruned) = (model(decoder())?, model(decoder().pruned())?);
+    for (model, length) in [(&model, 1), (&model, 15), (&model, 16), (&pruned, 17), (&model, 17), (&pruned, 100)] {
+        let mut generator = Generator::new(model, GeneratorOptions::default())?;
         generator.append(&prompt(length, length))?;
         steps(&mut generator, 40);
         check(generator.tokens(0), length as usize);
@@ -77,7 +86,7 @@ fn tokens_are_the_best_of_plain_loops() -> anyhow::Result<()> {
 }
 
 fn rewound() -> anyhow::Result<()> {
-    let model = model()?;
+    let model = model(decoder())?;
     let mut generator = Generator::new(&model, GeneratorOptions::default())?;
     generator.append(&prompt(1, 30))?;
     let first = steps(&mut generator, 10);
@@ -87,5 +96,97 @@ fn rewound() -> anyhow::Result<()> {
     generator.append(&prompt(2, 9))?;
     steps(&mut generator, 10);
     check(generator.tokens(0), 29);
+    Ok(())
+}
+
+/// An engine, whose folder has been deleted.
+fn engine(decoder: &TinyDecoder, options: EngineOptions) -> anyhow::Result<Engine> {
+    let folder = tempfile::tempdir()?;
+    decoder.write(folder.path(), true)?;
+    let model = load(&config(folder.path(), On::Device)?)?;
+    Ok(Engine::start(&model, &Tokenizer::from_folder(model.config())?, options)?)
+}
+
+/// A request for exactly so many tokens.
+fn request(prompt: &[u32], count: usize) -> Request {
+    let sampling = Sampling { min_length: 1000, ..Sampling::default() };
+    Request { max_new_tokens: Some(count), sampling, ..Request::new(prompt.to_vec()) }
+}
+
+/// Four prompts of 5 tokens run at once: three steps give the other tokens. With a chunk of 5, one prompt joins each step.
+fn together() -> anyhow::Result<()> {
+    for (chunk, steps, rows) in [(256, 3, 12), (5, 6, 12)] {
+        let options = EngineOptions { slots: 4, prompt_chunk: chunk, ..EngineOptions::default() };
+        let engine = engine(&decoder(), options)?;
+        // The engine waits in the sink of a first request until all others are there.
+        let ((here, is_waiting), (open, gate)) = (mpsc::channel(), mpsc::channel::<()>());
+        let sink = move |_| {
+            let _ = here.send(());
+            assert!(gate.recv().is_err());
+        };
+        let first = engine.submit(request(&[1, 2], 1), sink)?;
+        is_waiting.recv()?;
+        let served: Vec<Served> = (0..4).map(|seed| submit(&engine, request(&prompt(seed, 5), 4))).collect();
+        drop(open);
+        served.into_iter().for_each(|served| assert_eq!(served.reply().only().tokens.len(), 4));
+        first.detach();
+        let stats = engine.stats();
+        assert_eq!((stats.steps, stats.step_rows), (steps, rows), "chunk {chunk}");
+    }
+    Ok(())
+}
+
+fn shared_beginnings() -> anyhow::Result<()> {
+    for prefix_cache in [true, false] {
+        let engine = engine(&decoder(), EngineOptions { slots: 2, prefix_cache, ..EngineOptions::default() })?;
+        let ask = |tokens: &[u32]| {
+            let reply = submit(&engine, request(tokens, 6)).reply();
+            let all = [tokens, &reply.only().tokens].concat();
+            (all, reply.end.unwrap().cached_tokens)
+        };
+        let (chat, cached) = ask(&prompt(1, 40));
+        assert_eq!(cached, 0);
+        // All 45 tokens that ran, whose last block is copied only from 16 tokens on.
+        assert_eq!(ask(&[&chat[..], &[7, 8]].concat()).1, if prefix_cache { 2 * BLOCK } else { 0 });
+        // The last token of a prompt always runs.
+        assert_eq!(ask(&prompt(1, 33)).1, if prefix_cache { 2 * BLOCK } else { 0 });
+        assert_eq!(ask(&prompt(1, 32)).1, if prefix_cache { BLOCK } else { 0 });
+        assert_eq!(ask(&prompt(2, 33)).1, 0);
+    }
+    Ok(())
+}
+
+fn choices() -> anyhow::Result<()> {
+    // Room for one sequence of 256 tokens. Each choice needs a block of its own for the end of the prompt.
+    let engine = engine(&decoder(), EngineOptions { slots: 6, blocks: Some(16), ..EngineOptions::default() })?;
+    let prompt = prompt(3, 216);
+    let alone = submit(&engine, request(&prompt, 8)).reply().only().tokens.clone();
+    let reply = submit(&engine, Request { choices: 3, ..request(&prompt, 8) }).reply();
+    assert!(reply.choices.len() == 3 && reply.choices.iter().all(|choice| choice.tokens == alone), "{reply:?}");
+    assert_eq!(engine.stats().preempted, 0);
+    Ok(())
+}
+
+fn failures() -> anyhow::Result<()> {
+    // The last token has no embedding.
+    let decoder = TinyDecoder::new(5).without_embeddings(1).paged(BLOCK);
+    let engine = engine(&decoder, EngineOptions::default())?;
+    let good: Vec<Served> = (0..3).map(|seed| submit(&engine, request(&prompt(seed, 20), 10))).collect();
+    let bad = submit(&engine, request(&[1, 2, VOCABULARY as u32 - 1], 3));
+    let replies: Vec<Vec<u32>> = good.into_iter().map(|served| served.reply().only().tokens.clone()).collect();
+    assert!(bad.reply().end.is_err());
+    for (seed, tokens) in (0..).zip(replies) {
+        assert_eq!(submit(&engine, request(&prompt(seed, 20), 10)).reply().only().tokens, tokens, "seed {seed}");
+    }
+    assert_eq!(engine.stats().failed, 1);
+    Ok(())
+}
+
+fn wrong_options() -> anyhow::Result<()> {
+    let options = |blocks, speculation| EngineOptions { blocks, speculation, ..EngineOptions::default() };
+    for (options, problem) in [(options(Some(15), 0), "15 blocks of 16 tokens"), (options(None, 2), "speculation")] {
+        let error = engine(&decoder(), options).unwrap_err().to_string();
+        assert!(error.contains(problem) && error.contains("help: "), "{error}");
+    }
     Ok(())
 }

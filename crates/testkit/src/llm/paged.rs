@@ -14,6 +14,12 @@ const NUMBERS: [(&str, &[&str]); 3] = [
     ("block_table", &["sequences", "most"]),
 ];
 
+/// Bounds of lengths, which no result depends on.
+const METADATA: &str = "attention_metadata";
+
+/// The tokens whose scores are computed.
+const SCORED: &str = "logits_indices";
+
 pub(super) fn model(decoder: &TinyDecoder, block: usize) -> Model {
     let matrix = |name: &str, rows: usize, columns: usize, values: &[f32]| {
         Tensor::floats(name, [rows as i64, columns as i64], values)
@@ -45,6 +51,13 @@ pub(super) fn model(decoder: &TinyDecoder, block: usize) -> Model {
             NUMBERS[2].0,
             "cos",
             "sin",
+            "",
+            "",
+            "",
+            "",
+            "",
+            "",
+            METADATA,
         ],
         ["attended", "present.0.key", "present.0.value"],
     );
@@ -59,9 +72,15 @@ pub(super) fn model(decoder: &TinyDecoder, block: usize) -> Model {
         .input(cache("past_key_values.0.key"))
         .input(cache("past_key_values.0.value"));
     for (name, extents) in NUMBERS {
-        graph = graph.input(ValueInfo::tensor(name, ElementType::Int32, extents.iter().map(|&extent| Dim::from(extent))));
+        graph =
+            graph.input(ValueInfo::tensor(name, ElementType::Int32, extents.iter().map(|&extent| Dim::from(extent))));
     }
-    let graph = graph
+    graph = graph.input(ValueInfo::tensor(METADATA, ElementType::Int32, [Dim::Size(3)]));
+    let (states, rows) = if decoder.is_pruned { ("scored", "scores") } else { ("sum", "tokens") };
+    if decoder.is_pruned {
+        graph = graph.input(ValueInfo::tensor(SCORED, ElementType::Int64, [Dim::from(rows)]));
+    }
+    graph = graph
         .initializer(matrix("embedding", decoder.embedding.len() / HIDDEN, HIDDEN, &decoder.embedding))
         .initializer(matrix("packed_weight", HIDDEN, PACKED, &decoder.packed))
         .initializer(matrix("output_weight", QUERY, HIDDEN, &decoder.output))
@@ -76,17 +95,21 @@ pub(super) fn model(decoder: &TinyDecoder, block: usize) -> Model {
         .node(attention)
         .node(cast("attended", "attended_wide", ElementType::Float))
         .node(Node::new("MatMul", ["attended_wide", "output_weight"], ["projected"]))
-        .node(Node::new("Add", ["embedded", "projected"], ["sum"]))
-        .node(Node::new("MatMul", ["sum", "head_weight"], ["scores"]))
-        .node(cast("scores", "logits", decoder.logits))
-        .output(ValueInfo::tensor("logits", decoder.logits, ["tokens".into(), Dim::Size(decoder.vocabulary as i64)]))
+        .node(Node::new("Add", ["embedded", "projected"], ["sum"]));
+    if decoder.is_pruned {
+        graph = graph.node(Node::new("Gather", ["sum", SCORED], [states]));
+    }
+    let graph = graph
+        .node(Node::new("MatMul", [states, "head_weight"], ["all_scores"]))
+        .node(cast("all_scores", "logits", decoder.logits))
+        .output(ValueInfo::tensor("logits", decoder.logits, [rows.into(), Dim::Size(decoder.vocabulary as i64)]))
         .output(cache("present.0.key"))
         .output(cache("present.0.value"));
     Model::new(graph).opset("", 21).opset("com.microsoft", 1)
 }
 
 /// Adds what GenAI's model builder writes for such a folder.
-pub(super) fn configure(config: &mut Value, block: usize) {
+pub(super) fn configure(config: &mut Value, block: usize, is_pruned: bool) {
     config["search"]["past_present_share_buffer"] = json!(true);
     config["engine"] = json!({"dynamic_batching": {"block_size": block, "max_batch_size": 8}});
     let inputs = &mut config["model"]["decoder"]["inputs"];
@@ -94,7 +117,8 @@ pub(super) fn configure(config: &mut Value, block: usize) {
         "input_ids": "input_ids", "past_key_names": "past_key_values.%d.key",
         "past_value_names": "past_key_values.%d.value"
     });
-    for (name, _) in NUMBERS {
+    let scored = is_pruned.then_some(SCORED);
+    for name in NUMBERS.iter().map(|&(name, _)| name).chain([METADATA]).chain(scored) {
         inputs[name] = json!(name);
     }
 }

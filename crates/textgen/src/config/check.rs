@@ -8,7 +8,9 @@ use ort_client::HardwareKind;
 use serde_json::Value;
 
 use super::raw::{self, Root};
-use super::{BlockSettings, Config, DeviceFilter, EncoderConfig, Names, ProviderRequest, Search, SessionSettings, Windows};
+use super::{
+    BlockSettings, Config, DeviceFilter, EncoderConfig, Names, ProviderRequest, Search, SessionSettings, Windows,
+};
 use crate::provider::{self, Name};
 use crate::{Error, Result};
 
@@ -20,6 +22,9 @@ const MAX_LAYERS: i64 = 10_000;
 
 /// More characters than the name of any model type has.
 const MAX_TYPE_CHARS: usize = 64;
+
+/// The smallest block that PagedAttention allows.
+const LEAST_BLOCK: i64 = 16;
 
 /// More elements than any real head has.
 const MAX_ELEMENTS: i64 = 1 << 20;
@@ -219,7 +224,7 @@ fn check_encoder(check: &Check<'_>, folder: &Path, encoder: raw::Encoder) -> Res
 fn check_blocks(check: &Check<'_>, settings: &raw::DynamicBatching) -> Result<BlockSettings> {
     let field = |name: &str| format!("engine.dynamic_batching.{name}");
     Ok(BlockSettings {
-        size: check.maybe(&field("block_size"), settings.block_size, (1, MAX_ELEMENTS))?,
+        size: check.maybe(&field("block_size"), settings.block_size, (LEAST_BLOCK, MAX_ELEMENTS))?,
         count: check.maybe(&field("num_blocks"), settings.num_blocks, (1, LONGEST))?,
     })
 }

@@ -31,10 +31,13 @@
 
 mod best_tokens;
 mod choose;
+mod core;
 mod draft;
 mod live;
 mod logprobs;
+mod paged;
 mod request;
+mod rows;
 mod runs;
 mod schedule;
 mod scores;
@@ -55,13 +58,14 @@ pub use request::{Event, Rejected, Request, TokenLogprob, Usage};
 pub use stats::{Phase, SlotState, Stats};
 
 use live::{Interruption, Live, Sink};
-use runs::Runs;
+use paged::Paged;
+use rows::Rows;
 use sequence::{Rules, Sequence};
 use shared::{Shared, Waiting};
-use worker::Worker;
+use worker::{Turns, Worker};
 
 use crate::caught::caught;
-use crate::generator::{check_max_length, check_tokens};
+use crate::generator::{self, check_max_length, check_tokens};
 use crate::text::ShownText;
 use crate::{Error, Model, Result, Sampling, TokenFilter, Tokenizer};
 
@@ -87,6 +91,10 @@ pub struct EngineOptions {
     pub slots: usize,
     /// The maximum length of a sequence, prompt included; `None` uses the model folder's value.
     pub max_length: Option<usize>,
+    /// Blocks of the cache, if it is in blocks (PagedAttention). With fewer than all slots could need, sequences wait for
+    /// blocks, and the youngest may lose theirs and run again. `None` uses the model folder's number, or as many as all
+    /// slots could need.
+    pub blocks: Option<usize>,
     /// How many requests may wait for a slot; more are rejected.
     pub queue: usize,
     /// The maximum number of prompt tokens that run between two steps.
@@ -107,6 +115,7 @@ impl Default for EngineOptions {
         EngineOptions {
             slots: 8,
             max_length: None,
+            blocks: None,
             queue: 64,
             prompt_chunk: 256,
             prefix_cache: true,
@@ -149,21 +158,27 @@ impl Engine {
         within("speculation", options.speculation, 0, MAX_SPECULATION)?;
         let max_length = batched_length(model, options.max_length)?;
         within("max_length", max_length, 2, usize::MAX)?;
-        let runs = Runs::new(model, options.slots, max_length, options.prompt_chunk)?;
-        if options.speculation > 0 && !runs.scores_every_token() {
-            return Err(Error::request(
-                "speculation needs the scores of every token, but this session returns those of the last one only",
-                "set ep.hip.last_logits=off in the folder's session options, or speculation to 0",
-            ));
-        }
+        generator::check_text(model)?;
+        let (turns, cache_bytes): (Box<dyn Turns>, usize) = match &model.layout().paged {
+            Some(paged) => {
+                let paged = Paged::new(model, paged.block, max_length, &options)?;
+                let bytes = paged.cache_bytes();
+                (Box::new(paged), bytes)
+            }
+            None => {
+                let rows = Rows::new(model, max_length, &options)?;
+                let bytes = rows.cache_bytes();
+                (Box::new(rows), bytes)
+            }
+        };
         let stats = Stats {
             slots: vec![SlotState::default(); options.slots],
-            cache_bytes: runs.cache_bytes() as u64,
+            cache_bytes: cache_bytes as u64,
             ..Stats::default()
         };
         let shared = Arc::new(Shared::new(options.slots, options.queue, stats));
-        let warms_up = options.warm_up.unwrap_or_else(|| runs.warms_up());
-        let mut worker = Worker::new(Arc::clone(&shared), runs, &options, model.config());
+        let warms_up = options.warm_up.unwrap_or_else(|| runs::warms_up(model));
+        let mut worker = Worker::new(Arc::clone(&shared), turns, options.slots, model.config().vocab_size);
         let ends = Arc::clone(&shared);
         let (warm, is_warm) = mpsc::channel::<()>();
         let thread = thread::Builder::new().name("textgen-engine".to_owned()).spawn(move || {
@@ -260,7 +275,9 @@ impl Inner {
         end_tokens.extend(&request.end_tokens);
         check_tokens(&end_tokens, config.vocab_size)?;
         if request.ignore_end && filter.is_some() {
-            return Err(Error::request("an answer with a form cannot go on after its end", "leave one of both out").into());
+            return Err(
+                Error::request("an answer with a form cannot go on after its end", "leave one of both out").into()
+            );
         }
         let rules = Arc::new(Rules {
             end_tokens: if request.ignore_end { Vec::new() } else { end_tokens },

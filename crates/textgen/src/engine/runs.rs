@@ -21,7 +21,7 @@ use super::step::{StepFeed, StepRow};
 const RUNNING: &str = "running the model";
 
 /// Runs of each number of rows before the first request: our provider records a plan in its third run.
-const WARM_RUNS: usize = 3;
+pub(super) const WARM_RUNS: usize = 3;
 
 /// Lengths of prompts that are prepared are multiples of this. A provider needs longer for the first prompt of another
 /// length than for a few tokens more.
@@ -66,7 +66,6 @@ impl Runs {
     /// # Errors
     /// When the folder has no shared buffers, has states or transcribes audio, or memory is short.
     pub fn new(model: &Model, slots: usize, max_length: usize, prompt_chunk: usize) -> Result<Runs> {
-        generator::check_text(model)?;
         let search = &model.config().search;
         if !search.share_buffer {
             return Err(Error::request(
@@ -130,16 +129,6 @@ impl Runs {
 
     pub fn cache_bytes(&self) -> usize {
         self.cache.bytes()
-    }
-
-    /// Whether warming up is worth its time by default: on a GPU, where the first run of a shape takes long. A provider
-    /// that compiles every shape would need minutes.
-    pub fn warms_up(&self) -> bool {
-        let is_gpu = match self.model.attached() {
-            Attached::Plugin { driver, .. } => driver.as_deref() != Some("host"),
-            Attached::Legacy | Attached::Cpu => false,
-        };
-        is_gpu && !self.model.has_static_shapes(PromptShape::Auto)
     }
 
     /// Runs steps of every number of rows and prompts of every prepared length, so that requests find everything
@@ -312,4 +301,14 @@ impl Runs {
         }
         Ok(())
     }
+}
+
+/// Whether warming up is worth its time by default: on a GPU, where the first run of a shape takes long. A provider
+/// that compiles every shape would need minutes.
+pub(super) fn warms_up(model: &Model) -> bool {
+    let is_gpu = match model.attached() {
+        Attached::Plugin { driver, .. } => driver.as_deref() != Some("host"),
+        Attached::Legacy | Attached::Cpu => false,
+    };
+    is_gpu && !model.has_static_shapes(PromptShape::Auto)
 }

@@ -30,14 +30,17 @@ impl<T> Schedule<T> {
         self.entries.push(Entry { order, priority, overtaken: 0, item });
     }
 
-    /// Takes the one that starts next.
-    pub fn pop(&mut self) -> Option<T> {
+    /// Takes the one that starts next, if a condition holds for it. Others do not start before it.
+    pub fn pop_if(&mut self, mut condition: impl FnMut(&T) -> bool) -> Option<T> {
         let rank = |entry: &Entry<T>| {
             let is_overdue = entry.overtaken >= PATIENCE;
             // Overdue ones are ordered by age alone.
             (!is_overdue, if is_overdue { 0 } else { -i64::from(entry.priority) }, entry.order)
         };
         let next = (0..self.entries.len()).min_by_key(|&index| rank(&self.entries[index]))?;
+        if !condition(&self.entries[next].item) {
+            return None;
+        }
         let Entry { order, item, .. } = self.entries.remove(next);
         for entry in self.entries.iter_mut().filter(|entry| entry.order < order) {
             entry.overtaken += 1;
@@ -68,7 +71,7 @@ mod tests {
         for order in [0, 1, 1, 2] {
             schedule.push(order, 5, order);
         }
-        assert_eq!(std::iter::from_fn(|| schedule.pop()).collect::<Vec<_>>(), [0, 1, 1, 2]);
+        assert_eq!(std::iter::from_fn(|| schedule.pop_if(|_| true)).collect::<Vec<_>>(), [0, 1, 1, 2]);
     }
 
     #[test]
@@ -77,7 +80,7 @@ mod tests {
         for (order, priority) in [(0, 0), (1, 7), (2, i32::MIN), (3, i32::MAX)] {
             schedule.push(order, priority, order);
         }
-        assert_eq!(std::iter::from_fn(|| schedule.pop()).collect::<Vec<_>>(), [3, 1, 0, 2]);
+        assert_eq!(std::iter::from_fn(|| schedule.pop_if(|_| true)).collect::<Vec<_>>(), [3, 1, 0, 2]);
     }
 
     proptest! {
@@ -92,7 +95,7 @@ mod tests {
                 schedule.push(order as u64, priority, order as u64);
             }
             let (mut next, mut started) = (priorities.len() as u64, Vec::new());
-            while let Some(order) = schedule.pop() {
+            while let Some(order) = schedule.pop_if(|_| true) {
                 started.push(order);
                 for _ in 0..2 {
                     if next < priorities.len() as u64 + flood {

@@ -93,9 +93,9 @@ impl Shared {
         }
     }
 
-    /// Waits until there is something to do, with `idle` free slots and maybe something `running`. `None` when the
-    /// engine has been shut down.
-    pub fn next_work(&self, idle: usize, running: bool) -> Option<Work> {
+    /// Waits until there is something to do, with `idle` free slots, maybe something `running`, and maybe `room` for a
+    /// sequence in the cache. `None` when the engine has been shut down.
+    pub fn next_work(&self, idle: usize, running: bool, mut room: impl FnMut(&Sequence) -> bool) -> Option<Work> {
         let mut guard = self.lock();
         loop {
             let (now, state) = (Instant::now(), &mut *guard);
@@ -105,7 +105,7 @@ impl Shared {
             let interrupted: Vec<_> = ended.into_iter().map(|waiting| (finish(&waiting), waiting)).collect();
             let mut started = Vec::new();
             while started.len() < idle
-                && let Some(next) = state.schedule.pop()
+                && let Some(next) = state.schedule.pop_if(|waiting| room(&waiting.sequence))
             {
                 started.push(next);
             }

@@ -5,7 +5,7 @@
 //! another sequence, they move to the idle slot that was unused for the longest time.
 
 /// Shorter beginnings are not copied between slots: running them is as fast.
-const SHORTEST_COPY: usize = 16;
+pub(super) const SHORTEST_COPY: usize = 16;
 
 /// All slots, with what runs in them.
 #[derive(Debug)]

@@ -33,6 +33,8 @@ pub struct Stats {
     pub drafted_tokens: u64,
     /// Drafted tokens that were the right ones.
     pub accepted_tokens: u64,
+    /// How often a sequence lost its blocks to an older one, and had to run again.
+    pub preempted: u64,
     /// Size of the cache.
     pub cache_bytes: u64,
 }
