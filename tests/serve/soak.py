@@ -6,7 +6,9 @@ that a server with one slot and without a prefix cache gives when nothing else r
 `amdgpu-ep generate`. Only requests that run while the device fails may get an error. At the end no slot is in use, no request
 waits, and the server has as many files open as at the start. Its memory must not have grown.
 
-usage: python tests/serve/soak.py [--seconds N] [--clients N] [--slots N] [--kinds N] [--seed N]
+usage: python tests/serve/soak.py [--seconds N] [--clients N] [--slots N] [--kinds N] [--seed N] [--model FOLDER]
+
+`--model` runs the demo model in another form, such as the folder that `tests/serve/paged.py` writes; its caches get few blocks.
 
 `AMDGPU_EP_LIBRARY` and `AMDGPU_EP_TEST_ORT` name the built library and that of ONNX Runtime, as in the tests.
 """
@@ -42,6 +44,9 @@ RESET = struct.pack("ii", 1, 0)
 HUGE_BYTES = 5 << 20
 # What a run may change: buffers of the allocator, and what the longest answers needed.
 GROWTH_BYTES = 48 << 20
+DEMO = "demo/model"
+# For caches in blocks: the longest sequence has 18, so sequences compete for them.
+BLOCKS = 30
 
 
 def kinds(generator, count):
@@ -278,32 +283,34 @@ def alone(server, requests):
     return answers
 
 
-def generated(request):
+def generated(request, model):
     """The text that `amdgpu-ep generate` writes for a greedy request."""
-    words = ["generate", "demo/model", request["messages"][0]["content"], "--chat", "--greedy", "--json"]
+    words = ["generate", model, request["messages"][0]["content"], "--chat", "--greedy", "--json"]
     done = command(*words, "--max-new-tokens", str(request["max_tokens"]))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["text"]
 
 
-def soak(seconds, clients=12, slots=4, count=24, seed=1):
+def soak(seconds, clients=12, slots=4, count=24, seed=1, model=DEMO):
     """Runs everything, and returns the figures. Raises if something is wrong."""
     generator = random.Random(seed)
     requests = list(kinds(generator, count))
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "serve.toml"
         settings.write_text("slots = 1\nprefix_cache = false\nlog = 'off'\n")
-        with Server("demo=demo/model", "--config", settings) as server:
+        with Server(f"demo={model}", "--config", settings) as server:
             first = alone(server, requests)
             requests += [continued(request, answer) for request, answer in zip(requests, first) if "stop" not in request]
             answers = first + alone(server, requests[count:])
             assert server.metric("cached_tokens_total") == 0
     greedy = [number for number in range(count) if set(requests[number]) == {"messages", "max_tokens", "temperature"}]
     for number in [number for number in greedy if requests[number]["temperature"] == 0][:2]:
-        assert answers[number][0][0] == generated(requests[number]), "the reference differs from `amdgpu-ep generate`"
+        assert answers[number][0][0] == generated(requests[number], model), "the reference differs from `amdgpu-ep generate`"
     with tempfile.TemporaryDirectory() as folder:
         lost = Path(folder) / "lost"
-        words = ["demo=demo/model", "--slots", str(slots), "--queue", str(clients), "--log", "off"]
+        settings = Path(folder) / "serve.toml"
+        settings.write_text(f"cache_blocks = {BLOCKS}\n")
+        words = [f"demo={model}", "--config", settings, "--slots", str(slots), "--queue", str(clients), "--log", "off"]
         with Server(*words, AMDGPU_EP_HOST_LOST=str(lost)) as server:
             return loaded(server, lost, requests, answers, seconds, clients, seed)
 
@@ -338,8 +345,10 @@ def main():
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--kinds", type=int, default=24)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--model", default=DEMO)
     found = parser.parse_args()
-    print(json.dumps(soak(found.seconds, found.clients, found.slots, found.kinds, found.seed), indent=2))
+    figures = soak(found.seconds, found.clients, found.slots, found.kinds, found.seed, found.model)
+    print(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":
