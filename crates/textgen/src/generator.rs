@@ -188,7 +188,7 @@ impl Generator {
             ));
         }
         for tokens in rows {
-            check_tokens(tokens, self.model.config().vocab_size)?;
+            check_prompt(&self.model, tokens)?;
         }
         let longest = rows.iter().map(|tokens| tokens.len()).max().unwrap_or(0);
         if self.total + longest > self.max_length {
@@ -499,6 +499,19 @@ pub(crate) fn check_padded_scores(model: &Model, batch: usize, max_length: usize
         "use a smaller max_length (--max-length), or exact prompts (--prompt-shape exact), which are compiled for \
          every length",
     ))
+}
+
+/// Checks tokens that a caller wants to run.
+pub(crate) fn check_prompt(model: &Model, tokens: &[u32]) -> Result<()> {
+    check_tokens(tokens, model.config().vocab_size)?;
+    let embedded = model.layout().embedded;
+    match tokens.iter().find(|&&token| token as usize >= embedded) {
+        None => Ok(()),
+        Some(token) => {
+            let help = format!("the model reads token ids below {embedded}; others stand for what is not text");
+            Err(Error::request(format!("token {token} has no embedding"), help))
+        }
+    }
 }
 
 pub(crate) fn check_tokens(tokens: &[u32], vocab_size: usize) -> Result<()> {

@@ -49,6 +49,7 @@ mod constraint;
 mod conversation;
 mod cross;
 pub mod embed;
+mod embedding;
 pub mod engine;
 mod error;
 mod feed;

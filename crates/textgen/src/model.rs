@@ -8,6 +8,7 @@ use ort_client::{Code, Dim, Element, Kind, LogLevel, MemoryLocation, Optimizatio
 
 use crate::config::{Config, Names};
 use crate::cross::CrossLayout;
+use crate::embedding;
 use crate::error::Doing;
 use crate::files;
 use crate::mask_width::MaskWidth;
@@ -37,6 +38,8 @@ pub(crate) struct Layout {
     pub ids: Element,
     /// `None` if the decoder has no such input.
     pub mask: Option<Element>,
+    /// Tokens below this have an embedding, as far as is known.
+    pub embedded: usize,
     /// How wide masks may be.
     pub mask_width: MaskWidth,
     pub positions: Option<Element>,
@@ -97,19 +100,24 @@ impl Model {
     pub fn load(runtime: &Runtime, config: &Config) -> Result<Model> {
         let path = &config.decoder;
         files::check_folder(&config.folder)?;
-        let mask_width = MaskWidth::of(path, &config.names.attention_mask).map_err(|source| Error::File {
+        let unreadable = |source| {
+            Error::File {
             path: path.clone(),
             source,
             help:
                 "model.decoder.filename in genai_config.json names the decoder: create the folder again, or copy all of its files"
                     .to_owned(),
-        })?;
+        }
+        };
+        let mask_width = MaskWidth::of(path, &config.names.attention_mask).map_err(unreadable)?;
+        let embedded = embedding::rows(path, &config.names.input_ids).map_err(unreadable)?;
         let entries = provider_entries(config, &mask_width);
         let opened =
             provider::open(runtime, config.provider.as_ref(), &entries, path, || session_options(runtime, config));
         let opened = opened.map_err(|error| refused(path, error))?;
         let mut layout = Reader { path, config, session: &opened.session }.layout(runtime)?;
         layout.mask_width = mask_width;
+        layout.embedded = embedded.unwrap_or(usize::MAX);
         let is_plugin = matches!(opened.attached, Attached::Plugin { .. });
         layout.last_alone = is_plugin && layout.paged.is_none() && last_logits(config) == Some(ALONE);
         let inner = Inner {
@@ -346,6 +354,7 @@ impl Reader<'_> {
             ids,
             mask,
             mask_width: MaskWidth::Exact,
+            embedded: usize::MAX,
             positions,
             position_rows,
             logits,

@@ -9,6 +9,8 @@ pub(crate) trait Visitor {
     fn node(&mut self, op: String, inputs: Vec<String>, outputs: Vec<String>);
     /// A constant of one element, of type int32 or int64.
     fn integer(&mut self, name: String, value: i64);
+    /// Another initializer, with the number of its rows, if it has two axes.
+    fn table(&mut self, _name: String, _rows: u64) {}
 }
 
 /// Field numbers of the messages.
@@ -80,6 +82,9 @@ struct Tensor {
     name: String,
     kind: u64,
     elements: Option<u64>,
+    axes: usize,
+    /// The first extent.
+    rows: Option<u64>,
     value: Option<i64>,
 }
 
@@ -97,8 +102,10 @@ impl<R: BufRead + Seek> Wire<'_, R> {
                 Value::Bytes(end) if number == field::GRAPH_NODE => self.node(end, visitor)?,
                 Value::Bytes(end) if number == field::GRAPH_INITIALIZER => {
                     let tensor = self.tensor(end)?;
-                    if let Some(value) = tensor.integer() {
-                        visitor.integer(tensor.name, value);
+                    match (tensor.integer(), tensor.rows) {
+                        (Some(value), _) => visitor.integer(tensor.name, value),
+                        (None, Some(rows)) if tensor.axes == 2 => visitor.table(tensor.name, rows),
+                        _ => {}
                     }
                 }
                 other => self.skip(other)?,
@@ -243,6 +250,8 @@ impl<R: BufRead + Seek> Wire<'_, R> {
 impl Tensor {
     fn extent(&mut self, extent: u64) {
         self.elements = Some(self.elements.unwrap_or(1).saturating_mul(extent));
+        self.axes += 1;
+        self.rows.get_or_insert(extent);
     }
 }
 

@@ -261,13 +261,16 @@ fn a_failed_run_fails_only_the_request_that_caused_it() {
     let Some(tiny) = Tiny::of(decoder, true) else { return };
     let fails = VOCABULARY as u32 - 3;
     let engine = engine(&tiny, 4, 8);
-    // The first generates a token that cannot run, when the others generate too. The second has it in its prompt.
+    // Both generate a token that cannot run, when the others generate too: the second one as its first token.
     let forces = |gate| -> Box<dyn TokenFilter> { Box::new(Forces { gate, tokens: 8, token: fails }) };
     let held = hold_by(&engine, request(&[9, 9], 20), forces);
     held.wait();
     let prompts: [&[u32]; 3] = [&[72, 101, 108], &[84], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]];
     let others = prompts.map(|prompt| submit(&engine, request(prompt, 25)));
-    let second = submit(&engine, request(&[5, 6, fails, 7], 20));
+    let sampling = Sampling { logit_bias: vec![(fails, 1000.0)], ..Sampling::default() };
+    let second = submit(&engine, Request { sampling, ..request(&[5, 6, 7], 20) });
+    let refused = engine.submit(request(&[5, 6, fails, 7], 20), |_| ()).unwrap_err();
+    assert!(refused.to_string().contains("has no embedding"), "{refused}");
     let failed = [held.open().reply(), second.reply()];
     assert_eq!(failed[0].choices[0].tokens[..8], tiny.reference(&[9, 9], 8));
     assert_eq!(failed[0].choices[0].tokens[8..], [fails]);

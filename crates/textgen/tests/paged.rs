@@ -172,7 +172,8 @@ fn failures() -> anyhow::Result<()> {
     let decoder = TinyDecoder::new(5).without_embeddings(1).paged(BLOCK);
     let engine = engine(&decoder, EngineOptions::default())?;
     let good: Vec<Served> = (0..3).map(|seed| submit(&engine, request(&prompt(seed, 20), 10))).collect();
-    let bad = submit(&engine, request(&[1, 2, VOCABULARY as u32 - 1], 3));
+    let sampling = Sampling { logit_bias: vec![(VOCABULARY as u32 - 1, 1000.0)], ..Sampling::default() };
+    let bad = submit(&engine, Request { sampling, ignore_end: true, ..request(&[1, 2], 3) });
     let replies: Vec<Vec<u32>> = good.into_iter().map(|served| served.reply().only().tokens.clone()).collect();
     assert!(bad.reply().end.is_err());
     for (seed, tokens) in (0..).zip(replies) {

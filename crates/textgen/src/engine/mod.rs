@@ -270,7 +270,7 @@ impl Inner {
         within("top_logprobs", request.top_logprobs.unwrap_or(0), 0, MAX_TOP_LOGPROBS)?;
         within("the size of the stop strings", stops.iter().map(String::len).sum(), 0, MAX_STOP_BYTES)?;
         sampling.check(config.vocab_size)?;
-        check_tokens(prompt, config.vocab_size)?;
+        generator::check_prompt(&self.model, prompt)?;
         let mut end_tokens = config.eos_tokens.clone();
         end_tokens.extend(&request.end_tokens);
         check_tokens(&end_tokens, config.vocab_size)?;
