@@ -4,6 +4,7 @@ The library under test lives in the process that loads it. A crash, a leaked reg
 not affect the next test, and a crash at interpreter exit must fail the test that caused it. So the outer pytest starts
 one inner pytest per test and adopts its result.
 """
+import functools
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite(*(file.stem for file in Path(__file__).parent.glob("*.py") if file.stem != "conftest"))
 
 import onnxruntime
+from fork_server import ForkServer
 
 CHILD = "AMDGPU_EP_TEST_CHILD"
 # For tests that hang. The slowest test takes seconds, but the machine may be busy, and emulated devices take longer.
@@ -71,29 +73,38 @@ def run_child(pyfuncitem, folder):
     """Runs the test in its own process, whose files go to `folder`: all processes of a user share pytest's usual place,
     and remove each other's files there."""
     outcome = folder / "outcome.txt"
-    interpreter = os.environ.get("AMDGPU_EP_TEST_PYTHON", sys.executable)
-    command = [interpreter, "-X", "faulthandler", "-m", "pytest", "--quiet", "--no-header", "-p", "no:cacheprovider"]
-    command += ["--basetemp", str(folder / "files")]
-    command += ["--rootdir", str(pyfuncitem.config.rootpath), str(pyfuncitem.path) + node_suffix(pyfuncitem)]
-    try:
-        child = subprocess.run(
-            command,
-            env=environment_of(pyfuncitem, outcome),
-            cwd=pyfuncitem.config.rootpath,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT_SECONDS,
-        )
-    except subprocess.TimeoutExpired as expired:
-        pytest.fail(f"still running after {TIMEOUT_SECONDS} s\n{expired.output}", pytrace=False)
+    arguments = ["--quiet", "--no-header", "-p", "no:cacheprovider", "--basetemp", str(folder / "files")]
+    arguments += ["--rootdir", str(pyfuncitem.config.rootpath), str(pyfuncitem.path) + node_suffix(pyfuncitem)]
+    code, output = process(arguments, environment_of(pyfuncitem, outcome), pyfuncitem.config.rootpath, folder)
+    if code is None:
+        pytest.fail(f"still running after {TIMEOUT_SECONDS} s\n{output}", pytrace=False)
     skipped = outcome.read_text() if outcome.exists() else ""
-    if child.returncode != 0 or "passed" not in child.stdout and not skipped:
-        pytest.fail(f"the test's process ended with {child.returncode}\n{child.stdout}", pytrace=False)
+    if code != 0 or "passed" not in output and not skipped:
+        pytest.fail(f"the test's process ended with {code}\n{output}", pytrace=False)
     if skipped:
         pytest.skip(skipped)
-    print(child.stdout)
+    print(output)
+
+
+def process(arguments, environment, root, folder):
+    """Runs pytest in a process of its own; returns its exit code, None if it hangs, and its output."""
+    interpreter, output = os.environ.get("AMDGPU_EP_TEST_PYTHON"), folder / "output.txt"
+    if interpreter is None and hasattr(os, "fork"):
+        code = fork_server(root).run(arguments, environment, output, TIMEOUT_SECONDS)
+        return code, output.read_text(errors="replace")
+    command = [interpreter or sys.executable, "-X", "faulthandler", "-m", "pytest", *arguments]
+    with output.open("w") as file:
+        try:
+            done = subprocess.run(command, env=environment, cwd=root, stdout=file, stderr=file, timeout=TIMEOUT_SECONDS)
+            code = done.returncode
+        except subprocess.TimeoutExpired:
+            code = None
+    return code, output.read_text(errors="replace")
+
+
+@functools.cache
+def fork_server(root):
+    return ForkServer(root)
 
 
 def node_suffix(item):

@@ -18,8 +18,18 @@ use crate::workspace::Workspace;
 use crate::{built, debian, junit, shard, shell, stage};
 
 /// Test files with these prefixes run once, in the virtual environment's ONNX Runtime: only that one has GenAI, and
-/// terminals and the tools of `cargo xtask families` behave the same with all versions.
-const GENAI_SUITE: [&str; 5] = ["test_genai", "test_textgen", "test_demo_model", "test_chat", "test_families"];
+/// terminals, pictures, the processes of tests and the tools of
+/// `cargo xtask families` behave the same with all versions.
+const GENAI_SUITE: [&str; 8] = [
+    "test_genai",
+    "test_textgen",
+    "test_demo_model",
+    "test_chat",
+    "test_terminal",
+    "test_demo_picture",
+    "test_fork_server",
+    "test_families",
+];
 
 /// Files whose tests run on a configurable MIGraphX: the stand-in, or a real one.
 const MIGRAPHX_SUITE: [&str; 2] = ["test_migraphx", "test_genai_migraphx"];
