@@ -21,6 +21,9 @@ use crate::{
 /// The width of a log viewer; longer notes are wrapped.
 const TABLE_WIDTH: u16 = 120;
 
+/// The number of parts of `rust`: the simulator's four kinds of wave, in each of its three thread orders.
+const RUST_PARTS: usize = 12;
+
 /// How a step ended if nothing failed.
 pub enum Outcome {
     /// With a note for the table, which may be empty.
@@ -373,11 +376,11 @@ fn cargo(context: &Context<'_>, arguments: &[&str], environment: &[(&str, &str)]
 }
 
 /// Tests expect the staged libraries, the Python environment and clang under `target/`, so make them first. Kernels are
-/// simulated for a part of their targets, and the SDK is tested in a part of the runtimes.
+/// simulated for a part of their targets and thread orders, and the SDK is tested in a part of the runtimes.
 fn rust_tests(context: &Context<'_>) -> Result<Outcome> {
     context.stage()?;
     context.python()?;
-    let shard = context.due(kernels::PARTS, 0);
+    let shard = context.due(RUST_PARTS, 0);
     let (part, mut note) = (shard.variable(), format!("simulated targets, runtimes of the SDK{}", shard.note()));
     if let Err(reason) = kernels::Clang::find(context.workspace) {
         note += &format!("; kernels of gfx-emu's tests not compiled: {reason}");

@@ -9,7 +9,7 @@ use testkit::ops::append_attention::{self, STORED, Token};
 use testkit::ops::cached_attention::Scores;
 use testkit::ops::{Sample, compare};
 
-use crate::common::{due, left_by_host, simulate};
+use crate::common::{ORDERS, due, due_orders, left_by_host, simulate};
 
 /// Both wave widths without matrix instructions, then targets whose matrix instructions load keys directly into
 /// fragments.
@@ -30,7 +30,7 @@ fn check(case: &Token, targets: &[&str]) {
     for in_place in [true, false] {
         let sample = case.sample(in_place);
         let expected = case.expected(&sample.values(), in_place);
-        for (target, order) in due(targets).into_iter().flat_map(|target| (0..3).map(move |order| (target, order))) {
+        for (target, order) in due_orders(targets, ORDERS) {
             let (found, fault) = simulate(&sample.step, &sample.inputs, &sample.rooms(), target, order).unwrap();
             assert_eq!(fault, 0, "{target}: {case:?}");
             let found = sample.results(&found);

@@ -4,6 +4,7 @@ mod guarded;
 
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex};
 
@@ -187,6 +188,15 @@ pub fn due<'a>(targets: &'a [&'a str]) -> Vec<&'a str> {
     part::due(targets.iter().copied())
 }
 
+/// All thread orders of the simulator.
+pub const ORDERS: Range<i32> = 0..3;
+
+/// The targets to test, each with a thread order: all, or those of the part that is due. The next part has the next
+/// target.
+pub fn due_orders<'a>(targets: &'a [&'a str], orders: Range<i32>) -> Vec<(&'a str, i32)> {
+    part::due(orders.flat_map(|order| targets.iter().map(move |&target| (target, order))))
+}
+
 /// Runs a step in the simulator, for all kinds of wave and three thread orders, and compares its outputs with those by
 /// definition, or else with the host device's. `relative` is relative to the larger of 1 and the magnitude.
 pub fn check(step: &Step, inputs: &[Tensor], output_elems: &[usize], relative: f64) {
@@ -196,16 +206,14 @@ pub fn check(step: &Step, inputs: &[Tensor], output_elems: &[usize], relative: f
 /// Like [`check`], for these targets.
 pub fn check_on(targets: &[&str], step: &Step, inputs: &[Tensor], output_elems: &[usize], relative: f64) {
     let wanted = expected(step, inputs, output_elems);
-    for target in due(targets) {
-        for order in 0..3 {
-            let (found, fault) = simulate(step, inputs, output_elems, target, order).unwrap_or_else(|declined| {
-                panic!("{target}: {step:?} declined: {declined}");
-            });
-            assert_eq!(fault, 0, "{target}: {step:?} reported a fault");
-            for (found, wanted) in found.iter().zip(&wanted) {
-                if let Err(difference) = compare(&list(found), wanted, relative) {
-                    panic!("{target}, order {order}, {step:?}: {difference}");
-                }
+    for (target, order) in due_orders(targets, ORDERS) {
+        let (found, fault) = simulate(step, inputs, output_elems, target, order).unwrap_or_else(|declined| {
+            panic!("{target}: {step:?} declined: {declined}");
+        });
+        assert_eq!(fault, 0, "{target}: {step:?} reported a fault");
+        for (found, wanted) in found.iter().zip(&wanted) {
+            if let Err(difference) = compare(&list(found), wanted, relative) {
+                panic!("{target}, order {order}, {step:?}: {difference}");
             }
         }
     }
@@ -227,7 +235,7 @@ fn expected(step: &Step, inputs: &[Tensor], output_elems: &[usize]) -> Vec<Vec<f
 pub fn check_numbers(targets: &[&str], sample: &Sample, expected: &[Vec<f64>], relative: f64) {
     let (step, rooms) = (&sample.step, sample.rooms());
     assert_eq!(step.outputs.len(), expected.len());
-    for (target, order) in due(targets).into_iter().flat_map(|target| (0..3).map(move |order| (target, order))) {
+    for (target, order) in due_orders(targets, ORDERS) {
         let (found, fault) = simulate(step, &sample.inputs, &rooms, target, order).unwrap_or_else(|declined| {
             panic!("{target}: {step:?} declined: {declined}");
         });
