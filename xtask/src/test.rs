@@ -13,9 +13,9 @@ use crate::shard::Shard;
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
 use crate::{
-    amd, api, backends, conformance, coverage, cpp, docs, engine, families, fuzz, hipdnn_link, junit, kernels, lanes,
-    layers, migraphx, msrv, output, package, pytest, rocm, shard, shell, simulator, symbols, third_party, valgrind,
-    wheel, windows,
+    amd, api, backends, built, conformance, coverage, cpp, docs, engine, families, fuzz, hipdnn_link, junit, kernels,
+    lanes, layers, migraphx, msrv, output, package, pytest, rocm, shard, shell, simulator, symbols, third_party,
+    valgrind, wheel, windows,
 };
 
 /// The width of a log viewer; longer notes are wrapped.
@@ -156,9 +156,12 @@ fn steps() -> Vec<Step> {
             context.stage().map(|_| Outcome::Passed(String::new()))
         }),
         Step::new("rust", "unit and integration tests in Rust", 600, rust_tests),
+        Step::new("xtask", "unit tests of these checks", 30, |context| {
+            cargo(context, &["test", "--package", "xtask", "--quiet"], &[])
+        }),
         Step::new("doctest", "examples in the documentation", 20, |context| {
             context.stage()?;
-            cargo(context, &["test", "--workspace", "--doc", "--quiet"], &[])
+            cargo(context, &[&["test", "--doc", "--quiet"], &built::CRATES[..]].concat(), &[])
         }),
         Step::new("doc", "rustdoc with warnings denied", 60, |context| {
             let documented = ["doc", "--workspace", "--no-deps", "--quiet", "--document-private-items"];
@@ -390,13 +393,13 @@ fn rust_tests(context: &Context<'_>) -> Result<Outcome> {
         // Its path is set in .config/nextest.toml.
         let report = context.workspace.target().join("nextest/default/junit.xml");
         let _ = fs::remove_file(&report);
-        let ran = cargo(context, &["nextest", "run", "--workspace"], &due).map(drop);
+        let ran = cargo(context, &[&["nextest", "run"], &built::CRATES[..]].concat(), &due).map(drop);
         junit::explained(ran, &report).map(|()| Outcome::Passed(note))
     } else {
         // `cargo test --examples` would build the example plugins as test programs, not as the libraries that tests
         // load.
-        cargo(context, &["build", "--workspace", "--examples"], &[])?;
-        cargo(context, &["test", "--workspace", "--lib", "--bins", "--tests"], &due)?;
+        cargo(context, &[&["build", "--examples"], &built::CRATES[..]].concat(), &[])?;
+        cargo(context, &[&["test", "--lib", "--bins", "--tests"], &built::CRATES[..]].concat(), &due)?;
         Ok(Outcome::Passed(format!("cargo-nextest is not installed: ran with cargo test, without time limits, {note}")))
     }
 }
