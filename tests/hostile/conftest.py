@@ -20,14 +20,6 @@ def pytest_sessionstart():
         )
 
 
-def pytest_collection_modifyitems(config, items):
-    """Keeps the tests of the part that is due: `1/2` is the second of two."""
-    part, parts = map(int, os.environ.get("AMDGPU_EP_TEST_PART", "0/1").split("/"))
-    left_out = [item for at, item in enumerate(items) if at % parts != part]
-    items[:] = items[part::parts]
-    config.hook.pytest_deselected(items=left_out)
-
-
 @pytest.fixture(scope="session")
 def tools(tmp_path_factory):
     return Tools(os.environ["AMDGPU_EP_LIBRARY"], compile_evil(tmp_path_factory.mktemp("evil")))

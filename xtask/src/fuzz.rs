@@ -53,8 +53,8 @@ const GROUPS: [(&str, &[&str]); 3] = [
     ("text", &["chat_template", "genai_config", "tokenizer"]),
 ];
 
-/// The number of parts: every other commit runs a group.
-pub const PARTS: usize = 6;
+/// The number of parts: every third commit runs a group.
+pub const PARTS: usize = 9;
 
 /// The time limit of a target in seconds, for busy machines.
 const MAX_SECONDS: u32 = 15;
@@ -75,7 +75,7 @@ pub fn run(workspace: &Workspace, shard: Shard) -> Result<Outcome> {
         return Ok(Outcome::Skipped(format!("libFuzzer needs a C++ compiler, but {compiler} cannot be started")));
     }
     let folder = workspace.target().join("fuzz");
-    let places = GROUPS.iter().flat_map(|&group| [Some(group), None]);
+    let places = GROUPS.iter().flat_map(|&group| [Some(group), None, None]);
     let groups: Vec<_> = shard.of(places.collect()).into_iter().flatten().collect();
     if groups.is_empty() {
         return Ok(Outcome::Passed(format!("no target is due{}", shard.note())));

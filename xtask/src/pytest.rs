@@ -34,8 +34,8 @@ const GENAI_SUITE: [&str; 8] = [
 /// Files whose tests run on a configurable MIGraphX: the stand-in, or a real one.
 const MIGRAPHX_SUITE: [&str; 2] = ["test_migraphx", "test_genai_migraphx"];
 
-/// The number of parts into which the suite is split for releases between the oldest and the newest. Each commit runs a
-/// different part in each of these releases, so every test runs in one of them.
+/// The number of parts of hostile folders, and of the integration suite in releases between the oldest and the newest.
+/// Each commit runs a different part in each of these releases, so every test runs in one of them.
 const PARTS: usize = 3;
 
 /// Runs the integration suite in ONNX Runtime `version`: all of it in the oldest and the newest, otherwise the part
@@ -57,13 +57,11 @@ pub fn integration(context: &Context<'_>, version: &str) -> Result<Outcome> {
     let shard = if is_between { context.due(PARTS, place) } else { Shard::WHOLE };
     let mut files = files(context, &["test_"])?;
     files.retain(|file| !GENAI_SUITE.iter().any(|start| file_name(file).starts_with(start)));
-    let files = shard.of(files);
     let stand_in = stage::stand_in(context.workspace)?;
     let outcome = suite(context, &format!("ort-{version}"), |pytest| {
         pytest
             .args(files)
-            .args(["--dist", "worksteal", "--numprocesses"])
-            .arg(workers().to_string())
+            .env(shard::VARIABLE, shard.variable())
             .env("AMDGPU_EP_TEST_ORT_VERSION", version)
             .env("AMDGPU_EP_TEST_MIGRAPHX", stand_in);
         if let Some(folder) = folder {
@@ -84,8 +82,7 @@ fn file_name(path: &Path) -> Cow<'_, str> {
 pub fn backend_choice(context: &Context<'_>, name: &str, part: &Stage) -> Result<Outcome> {
     suite(context, name, |pytest| {
         pytest
-            .args(["tests/python/test_backend_choice.py", "--numprocesses"])
-            .arg(workers().to_string())
+            .arg("tests/python/test_backend_choice.py")
             .env("AMDGPU_EP_LIBRARY", part.umbrella())
             .env("AMDGPU_EP_TEST_BACKENDS", part.backends.to_string());
     })
@@ -103,7 +100,8 @@ pub fn genai(context: &Context<'_>) -> Result<Outcome> {
     })
 }
 
-/// Runs hostile model folders through the command, Python and GenAI: half of the tests, and the next commit the others.
+/// Runs hostile model folders through the command, Python and GenAI: a third of the tests, and the next commits the
+/// others.
 ///
 /// # Errors
 /// When a folder does harm, or a run ends in neither a result nor a readable message.
@@ -111,13 +109,9 @@ pub fn hostile(context: &Context<'_>) -> Result<Outcome> {
     if !shell::succeeds("cc", &["--version"]) {
         return Ok(Outcome::Skipped("no C compiler (cc) to build the library that must not be loaded".into()));
     }
-    let shard = context.due(2, 0);
+    let shard = context.due(PARTS, 0);
     let outcome = suite(context, "hostile", |pytest| {
-        pytest
-            .arg("tests/hostile")
-            .args(["-o", "tmp_path_retention_policy=failed", "--dist", "worksteal", "--numprocesses"])
-            .arg(workers().to_string())
-            .env(shard::VARIABLE, shard.variable());
+        pytest.args(["tests/hostile", "-o", "tmp_path_retention_policy=failed"]).env(shard::VARIABLE, shard.variable());
     })?;
     Ok(outcome.with(&shard.note()))
 }
@@ -181,15 +175,22 @@ fn onnxruntime_library(interpreter: &Path) -> Result<PathBuf> {
     Ok(PathBuf::from(path.trim()))
 }
 
-/// Runs the migraphx suite on the real `library`, each test in an interpreter that can load it.
+/// Runs half of the migraphx suite on the real `library`, each test in an interpreter that can load it. The next commit
+/// runs the others.
 ///
 /// # Errors
 /// When a test fails.
 pub fn migraphx(context: &Context<'_>, interpreter: &Path, library: &Path) -> Result<Outcome> {
     let files = files(context, &MIGRAPHX_SUITE)?;
-    suite(context, "migraphx", |pytest| {
-        pytest.args(files).env("AMDGPU_EP_TEST_PYTHON", interpreter).env("AMDGPU_EP_TEST_MIGRAPHX", library);
-    })
+    let shard = context.due(2, 1);
+    let outcome = suite(context, "migraphx", |pytest| {
+        pytest
+            .args(files)
+            .env(shard::VARIABLE, shard.variable())
+            .env("AMDGPU_EP_TEST_PYTHON", interpreter)
+            .env("AMDGPU_EP_TEST_MIGRAPHX", library);
+    })?;
+    Ok(outcome.with(&shard.note()))
 }
 
 /// Runs sessions on a real HIP runtime that finds no GPU, each test in an interpreter that can load it.
@@ -222,8 +223,6 @@ pub fn emulated(
     suite(context, name, |pytest| {
         pytest
             .args(tests)
-            .args(["--dist", "worksteal", "--numprocesses"])
-            .arg(workers().to_string())
             .envs(machine.environment())
             .env("AMDGPU_EP_TEST_PYTHON", interpreter)
             .env("AMDGPU_EP_TEST_DRIVER", "amd")
@@ -241,8 +240,6 @@ pub fn recorded(context: &Context<'_>, target: &str, units: u32, texts: &Path) -
     suite(context, "kernel-texts", |pytest| {
         pytest
             .arg("tests/python/test_kernel_sets.py")
-            .args(["--dist", "worksteal", "--numprocesses"])
-            .arg(workers().to_string())
             .env("AMDGPU_EP_LIBRARY", stage.umbrella())
             .env("AMDGPU_EP_SIMULATE", format!("{target}@{units}"))
             .env("AMDGPU_EP_SIMULATE_TEXTS", texts);
@@ -287,6 +284,7 @@ fn suite(context: &Context<'_>, name: &str, arrange: impl FnOnce(&mut Command)) 
     // The suites use the SDK's example plugins as backends.
     let (library, examples) = (context.stage()?.umbrella(), built::examples(context.workspace, "ort-ep")?);
     run(context.workspace, context.python()?, name, |pytest| {
+        pytest.args(["--dist", "worksteal", "--numprocesses"]).arg(workers().to_string());
         pytest.env("AMDGPU_EP_LIBRARY", library).env("AMDGPU_EP_TEST_EXAMPLES", examples);
         arrange(pytest);
     })

@@ -18,7 +18,7 @@ use crate::{built, output, shell};
 pub const TARGETS: [&str; 2] = ["gfx1100", "gfx942"];
 
 /// The number of parts into which the operator tests are split: each commit runs the next one.
-const PARTS: usize = 4;
+const PARTS: usize = 6;
 
 /// Runs the engine's operator tests on the simulated device, and reports which primitives ran as kernels.
 ///

@@ -142,7 +142,7 @@ impl Step {
 fn steps() -> Vec<Step> {
     let mut steps = vec![
         Step::new("fmt", "rustfmt", 5, |context| cargo(context, &["fmt", "--all", "--check"], &[])),
-        Step::new("clippy", "clippy with warnings denied", 150, |context| {
+        Step::new("clippy", "clippy with warnings denied", 180, |context| {
             cargo(context, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])
         }),
         Step::new("layers", "crates use only lower layers", 5, |context| {
@@ -172,7 +172,7 @@ fn steps() -> Vec<Step> {
         }),
     ];
     steps.extend(ORT_VERSIONS.map(|version| {
-        Step::new(&format!("ort-{version}"), "integration suite in this ONNX Runtime", 140, move |context| {
+        Step::new(&format!("ort-{version}"), "integration suite in this ONNX Runtime", 120, move |context| {
             pytest::integration(context, version)
         })
     }));
@@ -199,13 +199,13 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new(
         "genai",
         "text generation with ONNX Runtime GenAI, conversations on a terminal",
-        120,
+        90,
         pytest::genai,
     ));
     steps.push(Step::new(
         "hostile",
         "hostile model folders: nothing is loaded or written, every error is readable",
-        160,
+        120,
         pytest::hostile,
     ));
     steps.push(Step::new("serve", "the server with real clients and a browser", 120, pytest::serve));
@@ -226,19 +226,19 @@ fn steps() -> Vec<Step> {
         third_party::legacy(context.workspace, context.python()?, context.stage()?)
     }));
     steps.push(
-        Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", 120, |context| {
+        Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", 100, |context| {
             kernels::run(context.workspace, &kernels::List::Check(context.due(kernels::PARTS, 0)))
         })
         .free(),
     );
     steps.push(
-        Step::new("kernel-set", "precompiled kernels are found without a compiler", 120, kernels::set::check).free(),
+        Step::new("kernel-set", "precompiled kernels are found without a compiler", 150, kernels::set::check).free(),
     );
     steps.extend(simulator::TARGETS.map(|target| {
         Step::new(
             &format!("simulator-{target}"),
             "operators on the GPU device, under the wave simulator",
-            120,
+            80,
             move |context| simulator::operators(context, target),
         )
         .free()
@@ -246,8 +246,8 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("simulator-sessions", "ONNX Runtime sessions, under the wave simulator", 50, |context| {
         pytest::simulated(context, simulator::TARGETS[0])
     }));
-    steps.push(Step::new("nvrtc", "every kernel compiled for the CUDA twin", 60, kernels::nvrtc::run).free());
-    steps.push(Step::new("rocm", "driver loader and kernels on Debian's HIP runtimes", 300, rocm::drivers).free());
+    steps.push(Step::new("nvrtc", "every kernel compiled for the CUDA twin", 40, kernels::nvrtc::run).free());
+    steps.push(Step::new("rocm", "driver loader and kernels on Debian's HIP runtimes", 180, rocm::drivers).free());
     steps.push(Step::new("rocm-sessions", "sessions on Debian's HIP runtimes, without a GPU", 10, rocm::sessions));
     steps.push(Step::new("amd", "AMD's HIP runtime and our code on emulated GPUs", 480, amd::step));
     steps.push(Step::new(
@@ -263,7 +263,7 @@ fn steps() -> Vec<Step> {
         .long(),
     );
     steps.push(Step::new("cpp", "the C++ examples, built with CMake and run on the host device", 20, cpp::run));
-    steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", 240, migraphx::run));
+    steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", 180, migraphx::run));
     steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", 30, valgrind::run));
     steps.push(
         Step::new("fuzz", "a short run of every fuzz target", 240, |context| {

@@ -31,8 +31,9 @@ use usage::Usage;
 /// One target of each family that clang 19 supports: Vega, CDNA 2 and 3, RDNA 2, 3, 3.5 and 4.
 const TARGETS: [&str; 7] = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1151", "gfx1201"];
 
-/// The number of parts into which compiler checks split the catalogue: each commit checks the next part.
-pub const PARTS: usize = 9;
+/// The number of parts into which compiler checks split the catalogue: each commit checks the next part. It is a prime
+/// number, so that every part meets every target of kernel sets.
+pub const PARTS: usize = 17;
 
 /// What to do with the list of resources.
 #[derive(Clone, PartialEq, Eq)]
