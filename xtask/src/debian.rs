@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
@@ -113,6 +114,9 @@ pub fn install(programs: &[&str], packages: &[&str]) -> Result<(), String> {
     if missing.is_empty() {
         return Ok(());
     }
+    // Steps run in parallel, but apt-get does not.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let missing = missing.join(" and ");
     let root = shell::capture(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
     if !root || !shell::succeeds("apt-get", &["--version"]) {

@@ -148,13 +148,15 @@ fn steps() -> Vec<Step> {
         Step::new("layers", "crates use only lower layers", 5, |context| {
             layers::run(context.workspace).map(|()| Outcome::Passed(String::new()))
         }),
+        // Downloads, while the ordered steps compile.
         Step::new("setup", "Python environment and ONNX Runtime versions", 60, |context| {
             context.python().map(|_| Outcome::Passed(String::new()))
-        }),
-        Step::new("typos", "spelling in every file", 5, typos),
+        })
+        .free(),
         Step::new("stage", "libraries and command under their shipped names", 180, |context| {
             context.stage().map(|_| Outcome::Passed(String::new()))
         }),
+        Step::new("typos", "spelling in every file", 5, typos),
         Step::new("rust", "unit and integration tests in Rust", 600, rust_tests),
         Step::new("xtask", "unit tests of these checks", 30, |context| {
             cargo(context, &["test", "--package", "xtask", "--quiet"], &[])
@@ -208,7 +210,7 @@ fn steps() -> Vec<Step> {
         120,
         pytest::hostile,
     ));
-    steps.push(Step::new("serve", "the server with real clients and a browser", 120, pytest::serve));
+    steps.push(Step::new("serve", "the server with real clients and a browser", 140, pytest::serve).free());
     steps.push(Step::new("ray", "the server's application for Ray Serve, on a Ray cluster", 240, pytest::ray).long());
     steps.push(
         Step::new("families", "every family of the model builder, through GenAI and textgen", 2400, families::step)
@@ -405,7 +407,7 @@ fn rust_tests(context: &Context<'_>) -> Result<Outcome> {
 }
 
 fn typos(context: &Context<'_>) -> Result<Outcome> {
-    let program = setup::interpreter(context.workspace)?.with_file_name("typos");
+    let program = context.python()?.interpreter.with_file_name("typos");
     shell::run(std::process::Command::new(program).current_dir(context.workspace.root()))?;
     Ok(Outcome::Passed(String::new()))
 }
