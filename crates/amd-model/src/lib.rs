@@ -28,8 +28,10 @@
 //! - There is no page fault event, and no way to suspend a queue. A packet that accesses memory outside of every
 //!   allocation, or that fails otherwise, ends the process with a message, as ROCr does by default on hardware. A kernel
 //!   that does so ends it with SIGSEGV.
-//! - `hipInit` may take seconds and gigabytes: `hsaKmtOpenKFD` fills a table for a number of nodes that it has not read,
-//!   which is random. ROCr's event threads poll without a pause once an event was raised, which takes a processor.
+//! - `hsaKmtOpenKFD` fills a table for a number of nodes that it has not read, which is random. The library
+//!   spares it the gigabytes that this would clear.
+//! - ROCr's event threads, and threads that wait for a signal, poll without a pause, which takes three processors. Preload
+//!   the library (`LD_PRELOAD`) too, and it lets them rest.
 //!
 //! # Environment variables
 //!

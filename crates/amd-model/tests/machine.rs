@@ -2,7 +2,11 @@
 //!
 //! `cargo xtask amd` starts this program where the runtime and the machine are found; elsewhere its rows are skipped.
 
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use hip::{CopyKind, Device, Driver, DriverKind};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -10,12 +14,14 @@ use libtest_mimic::{Arguments, Failed, Trial};
 type Outcome = Result<(), Failed>;
 type Row = (&'static str, fn(&[Device]) -> Outcome);
 
-const ROWS: [Row; 5] = [
+const ROWS: [Row; 7] = [
     ("devices_are_the_chips_of_the_topology", devices_are_the_chips_of_the_topology),
     ("copies_through_pinned_memory_keep_every_byte", copies_through_pinned_memory_keep_every_byte),
     ("copies_of_pageable_memory_keep_every_byte", copies_of_pageable_memory_keep_every_byte),
     ("host_functions_and_copies_of_a_stream_run_in_order", host_functions_and_copies_of_a_stream_run_in_order),
     ("streams_wait_for_events_of_each_other", streams_wait_for_events_of_each_other),
+    ("the_runtime_starts_without_gigabytes", the_runtime_starts_without_gigabytes),
+    ("threads_sleep_in_an_idle_program", threads_sleep_in_an_idle_program),
 ];
 
 fn main() {
@@ -153,6 +159,50 @@ fn streams_wait_for_events_of_each_other(devices: &[Device]) -> Outcome {
             assert!(event.query()?);
             assert!(got.as_slice() == pattern(BYTES, round), "round {round}");
         }
+    }
+    Ok(())
+}
+
+/// The most bytes that this process had in memory.
+fn peak_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    peak.trim().strip_suffix(" kB")?.parse().ok()
+}
+
+/// ROCr clears a table of a random size, two gigabytes on average, unless the model spares it that.
+fn the_runtime_starts_without_gigabytes(_: &[Device]) -> Outcome {
+    let peak = peak_kib().ok_or("/proc/self/status has no VmHWM")?;
+    assert!(peak < 512 << 10, "{peak} KiB");
+    Ok(())
+}
+
+/// For each thread of this process: its processor time, and how often it has slept.
+fn threads() -> Result<HashMap<PathBuf, (Duration, u64)>, Failed> {
+    let tasks = std::fs::read_dir("/proc/self/task")?;
+    let of = |task: PathBuf| {
+        let ran = std::fs::read_to_string(task.join("schedstat")).ok()?;
+        let ran = Duration::from_nanos(ran.split_whitespace().next()?.parse().ok()?);
+        let status = std::fs::read_to_string(task.join("status")).ok()?;
+        let slept = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        Some((task, (ran, slept.trim().parse().ok()?)))
+    };
+    Ok(tasks.flatten().filter_map(|task| of(task.path())).collect())
+}
+
+/// Unless the model paces them, ROCr's event threads take a processor each. Then they run whenever the system lets them,
+/// and never sleep.
+fn threads_sleep_in_an_idle_program(devices: &[Device]) -> Outcome {
+    let stream = devices[0].stream()?;
+    // The threads exist from the first host function on.
+    stream.launch_host_fn(|| ())?;
+    stream.synchronize()?;
+    let before = threads()?;
+    thread::sleep(Duration::from_millis(500));
+    for (task, (ran, slept)) in threads()? {
+        let Some((ran_before, slept_before)) = before.get(&task) else { continue };
+        let ran = ran.saturating_sub(*ran_before);
+        assert!(ran < Duration::from_millis(10) || slept > *slept_before, "{} ran for {ran:?}", task.display());
     }
     Ok(())
 }

@@ -56,12 +56,14 @@ impl Base {
             Err(reason) => return Ok(Err(reason)),
         };
         let [libraries, ..] = Userland::of(&userland).library_folders();
-        let Some(prefix) = namespace(&libraries) else {
+        let Some(mut prefix) = namespace(&libraries) else {
             return Ok(Err(
                 "mounting an overlay in a namespace of its own is not permitted here (unshare --mount)".into()
             ));
         };
         let model = built::library(workspace, "amd-model", "machine")?;
+        // Preloaded, it also keeps threads that wait for the GPU from taking all processors.
+        prefix.extend(["env".to_owned(), format!("LD_PRELOAD={}", model.display())]);
         let topology = built::example(workspace, "amd-model", "topology")?;
         Ok(Ok(Self { folder: workspace.target().join("amd"), prefix, model, topology }))
     }

@@ -12,7 +12,7 @@ use dylib::Library;
 use crate::trace::trace;
 
 /// ROCr, under the names that it is loaded by.
-const FILES: [&str; 2] = ["libhsa-runtime64.so.1", "libhsa-runtime64.so"];
+pub const ROCR: [&str; 2] = ["libhsa-runtime64.so.1", "libhsa-runtime64.so"];
 /// The most entries of the list that are read, and the most bytes of a code object.
 const MOST_ENTRIES: usize = 100_000;
 const MOST_BYTES: u64 = 1 << 30;
@@ -46,7 +46,7 @@ pub(super) fn each(mut each: impl FnMut(u64, &[u8])) {
 
 /// The address of the list.
 fn list() -> Option<u64> {
-    let library = FILES.iter().find_map(|name| Library::already_open(name))?;
+    let library = ROCR.iter().find_map(|name| Library::already_open(name))?;
     // SAFETY: the symbol is a variable; only its address is used.
     let list = unsafe { library.symbol::<*const c_void>("_amdgpu_r_debug") };
     list.map(|list| list.addr() as u64)

@@ -4,6 +4,10 @@
 
 mod code_objects;
 mod kernels;
+mod opening;
+#[cfg(target_arch = "x86_64")]
+mod pace;
+mod waiting;
 mod window;
 
 use std::ffi::c_void;
@@ -129,10 +133,12 @@ fn guard<T>(entry: &str, otherwise: T, body: impl FnOnce() -> T) -> T {
 /// The entry point that ROCr looks up.
 #[unsafe(no_mangle)]
 pub extern "C" fn get_hsakmt_model_functions() -> *const Functions {
+    guard("get_hsakmt_model_functions", (), opening::begin);
     &raw const FUNCTIONS
 }
 
 unsafe extern "C" fn create() -> *mut Model {
+    guard("create", (), opening::end);
     guard("create", ptr::null_mut(), || match chip(CREATED.fetch_add(1, Ordering::Relaxed)) {
         Ok(chip) => Box::into_raw(Box::new(Model { chip, device: OnceLock::new(), set_event: Mutex::new(None) })),
         Err(reason) => {

@@ -120,15 +120,16 @@ impl Drop for Queue {
 }
 
 /// Waits between two looks at memory: briefly at first, then ever longer.
-struct Patience {
+pub(crate) struct Patience {
     looks: u32,
 }
 
 impl Patience {
     const SPINS: u32 = 100;
     const SHORT_SLEEPS: u32 = 1000;
+    const LONGER_SLEEPS: u32 = 3000;
 
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { looks: 0 }
     }
 
@@ -136,14 +137,16 @@ impl Patience {
         self.looks > Self::SPINS
     }
 
-    fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         self.looks = self.looks.saturating_add(1);
         if self.looks < Self::SPINS {
             std::hint::spin_loop();
         } else if self.looks < Self::SHORT_SLEEPS {
             thread::sleep(Duration::from_micros(20));
-        } else {
+        } else if self.looks < Self::LONGER_SLEEPS {
             thread::sleep(Duration::from_micros(300));
+        } else {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 }
