@@ -117,6 +117,9 @@ def environment_of(item, outcome):
     tests += ("SIMULATE", "SIMULATE_DIR", "SIMULATE_TEXTS")
     # Locations of the vendors' libraries, and of precompiled kernels.
     places = ("HIP_LIBRARY", "CUDA_LIBRARY_PATH", "KERNEL_PATH")
+    # Compilation for GPUs takes longer than most tests.
+    if "AMDGPU_EP_TEST_DRIVER" in os.environ:
+        places += ("CACHE_DIR",)
     for kept in (f"AMDGPU_EP_{name}" for name in (*tests, *places)):
         if kept in os.environ:
             environment[kept] = os.environ[kept]

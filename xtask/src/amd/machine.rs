@@ -82,6 +82,11 @@ impl Base {
             SETTINGS.iter().map(|&(name, value)| (name, PathBuf::from(value))).collect();
         environment.push(("HSA_MODEL_TOPOLOGY", topology));
         environment.push(("HSA_MODEL_LIB", self.model.clone()));
+        // Most of the time of tests with small tensors is compilation: what programs compile is kept for later ones. AMD's
+        // compiler has a cache of its own.
+        let cache = self.folder.join("cache");
+        environment.push(("AMD_COMGR_CACHE_DIR", cache.join("comgr")));
+        environment.push(("AMDGPU_EP_CACHE_DIR", cache));
         Ok(Machine { folder, prefix: self.prefix.clone(), environment })
     }
 }

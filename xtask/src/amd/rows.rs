@@ -6,9 +6,10 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use super::machine::{INTERRUPTS, Machine};
+use crate::output::Output;
 use crate::shard::Shard;
 use crate::test::{Context, Outcome};
-use crate::{built, kernels, output, pytest, shell, wheel};
+use crate::{built, kernels, output, pytest, shell, wheel, workers};
 
 /// One kind of test.
 pub struct Row {
@@ -51,9 +52,9 @@ pub const ALL: [Row; 8] = [
 /// The longest that a program may run, in seconds: an emulated GPU that hangs must not stop the rest.
 const SECONDS: u64 = 1200;
 
-/// The number of parts into which the operator tests are split: each commit runs the next one. All of them take half an
-/// hour of processor time.
-const PARTS: usize = 16;
+/// The number of parts into which the operator tests are split: each commit runs the next one. Almost all of their time
+/// is compilation: half an hour of processor time for all of them, unless an earlier run has kept the kernels.
+const PARTS: usize = 8;
 
 /// The machine's own tests: copies, events, signals and queues. Only these wait by interrupts.
 fn machine(context: &Context<'_>, machine: &Machine, _: &str) -> Result<Outcome> {
@@ -69,18 +70,26 @@ fn driver(context: &Context<'_>, machine: &Machine, target: &str) -> Result<Outc
     counted(&mut command)
 }
 
-/// The engine's operator tests.
+/// The engine's operator tests, in several processes: within one, hiprtc compiles one kernel at a time.
 fn operators(context: &Context<'_>, machine: &Machine, _: &str) -> Result<Outcome> {
     let test = built::test(context.workspace, "exec", "ops")?;
+    let list = shell::capture_stdout(Command::new(&test).args(["--list", "--format", "terse"]))?;
     let shard = context.due(PARTS, 0);
-    let mut command = machine.command(&test, SECONDS);
-    command.current_dir(context.workspace.path("crates/exec")).env("EXEC_TEST_DEVICE", "gpu");
-    if shard.is_part() {
-        let list = shell::capture_stdout(Command::new(&test).args(["--list", "--format", "terse"]))?;
-        let names: Vec<&str> = list.lines().filter_map(|line| line.strip_suffix(": test")).collect();
-        command.arg("--exact").args(shard.of(names));
-    }
-    Ok(counted(&mut command)?.with(&shard.note()))
+    let names: Vec<&str> = shard.of(list.lines().filter_map(|line| line.strip_suffix(": test")).collect());
+    let parts = pytest::workers();
+    let mut groups: Vec<Vec<&str>> = (0..parts).map(|part| Shard { part, parts }.of(names.clone())).collect();
+    // A test program without names would run all tests.
+    groups.retain(|group| !group.is_empty());
+    let to = Output::here();
+    let ran = workers::on_all_processors(&groups, |group| {
+        let mut command = machine.command(&test, SECONDS);
+        command.current_dir(context.workspace.path("crates/exec")).env("EXEC_TEST_DEVICE", "gpu");
+        let (ran, said) = output::captured(|| counted(command.arg("--exact").args(group)));
+        to.say(said.trim_end());
+        ran
+    })?;
+    ran.into_iter().collect::<Result<Vec<_>>>()?;
+    Ok(Outcome::Passed(format!("{} tests", names.len())).with(&shard.note()))
 }
 
 /// Sessions of ONNX Runtime: registration, tensors in device memory, runs, captures and replays. A commit runs two of the

@@ -4,7 +4,8 @@
 //! driver, else of the CUDA twin). With `EXEC_TEST_HIPDNN=1`, it offers its steps to the hipDNN library of its driver.
 //! `EXEC_TEST_COUNTS` names a file that gets a line for each step that ran on a GPU device or on hipDNN.
 //! `EXEC_TEST_THREADS` names a file that gets a line for each run on a GPU device: how many threads our kernels start
-//! for it, and the test's name.
+//! for it, and the test's name. A folder in `AMDGPU_EP_CACHE_DIR` keeps compiled kernels for later
+//! runs.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
@@ -18,7 +19,10 @@ use exec::host::HostDevice;
 use exec::{CompiledPartition, Device, ExecError, Input, RunBy};
 use graph::{Graph, Tensor};
 use kernels::sim::Simulator;
-use kernels::{Arch, Compiler, RtcCompiler};
+use kernels::{Arch, CachedCompiler, RtcCompiler};
+
+/// The most bytes of compiled kernels that are kept: as many as in sessions, which may share the folder.
+const MOST_KEPT_BYTES: u64 = 256 << 20;
 
 static GPU: LazyLock<Option<GpuDevice>> = LazyLock::new(|| {
     let wanted = std::env::var("EXEC_TEST_DEVICE").unwrap_or_default();
@@ -91,9 +95,10 @@ fn gpu() -> GpuDevice {
         Some((kind, device))
     });
     let (kind, device) = found.unwrap_or_else(|| panic!("there is no GPU"));
-    let compiler: Arc<dyn Compiler> = Arc::new(RtcCompiler(hip::Rtc::load(kind).unwrap()));
+    let kept = std::env::var_os("AMDGPU_EP_CACHE_DIR").map(|folder| PathBuf::from(folder).join("kernels"));
+    let compiler = CachedCompiler::new(RtcCompiler(hip::Rtc::load(kind).unwrap()), kept, MOST_KEPT_BYTES);
     let arch = Arch::of(device.info()).unwrap();
-    GpuDevice::new(device, arch, compiler)
+    GpuDevice::new(device, arch, Arc::new(compiler))
 }
 
 /// Runs a graph once.
