@@ -12,6 +12,7 @@ use crate::embedding;
 use crate::error::Doing;
 use crate::files;
 use crate::mask_width::MaskWidth;
+use crate::paged::PagedLayout;
 use crate::provider::{self, Attached};
 use crate::states::StateLayout;
 use crate::{Error, PromptShape, Result, Runtime};
@@ -64,20 +65,6 @@ pub(crate) struct Layout {
     pub cache_place: Option<Arc<MemoryLocation>>,
     /// Host memory.
     pub host: Arc<MemoryLocation>,
-}
-
-/// Element types of the inputs that describe caches in blocks.
-#[derive(Debug)]
-pub(crate) struct PagedLayout {
-    /// Tokens in a block.
-    pub block: usize,
-    pub table: Element,
-    pub starts: Element,
-    pub lengths: Element,
-    /// Bounds of lengths.
-    pub metadata: Option<Element>,
-    /// The tokens whose scores are computed; `None` if those of all tokens are.
-    pub scored: Option<Element>,
 }
 
 /// A cache tensor: the keys or the values of a layer.

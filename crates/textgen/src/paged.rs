@@ -1,11 +1,25 @@
 //! Inputs and outputs of a run over caches in blocks (PagedAttention): the new tokens of all sequences side by side, and a
 //! table with the blocks of each sequence.
 
-use ort_client::{HostTensor, Output, Tensor};
+use ort_client::{Element, HostTensor, Output, Tensor};
 
 use crate::error::Doing;
 use crate::feed::{MAKING, write_integers};
 use crate::{Model, Result};
+
+/// Element types of the inputs that describe caches in blocks.
+#[derive(Debug)]
+pub(crate) struct PagedLayout {
+    /// Tokens in a block.
+    pub block: usize,
+    pub table: Element,
+    pub starts: Element,
+    pub lengths: Element,
+    /// Bounds of lengths.
+    pub metadata: Option<Element>,
+    /// The tokens whose scores are computed; `None` if those of all tokens are.
+    pub scored: Option<Element>,
+}
 
 /// The new tokens of a sequence.
 #[derive(Clone, Copy, Debug)]
