@@ -1,14 +1,16 @@
 //! A chip: runs grids of workgroups on the threads of the CPU.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::decode::Context;
 use crate::descriptor::Descriptor;
 use crate::llvm::Disassembler;
 use crate::observer::{NoObserver, Observer};
 use crate::program::Program;
+use crate::wave::Wave;
 use crate::workgroup::{Setup, Workgroup};
 use crate::{Fault, Memory, Target};
 
@@ -51,6 +53,8 @@ pub struct Chip {
     /// For waves of 32 and 64 lanes, made when first needed.
     disassemblers: [Mutex<Option<Arc<Disassembler>>>; 2],
     programs: Mutex<HashMap<(u64, u32), Arc<Program>>>,
+    /// Waves of earlier dispatches: making one takes longer than a short kernel.
+    waves: Mutex<Vec<Wave>>,
 }
 
 impl Chip {
@@ -65,6 +69,7 @@ impl Chip {
             threads,
             disassemblers: [Mutex::new(None), Mutex::new(None)],
             programs: Mutex::new(HashMap::new()),
+            waves: Mutex::new(Vec::new()),
         };
         chip.disassembler(if target.has_wave32() { 32 } else { 64 })?;
         Ok(chip)
@@ -123,6 +128,7 @@ impl Chip {
                     return Err(fault);
                 }
             }
+            self.waves().extend(group.into_waves());
             Ok(stats)
         };
         if workers == 1 {
@@ -131,9 +137,14 @@ impl Chip {
         let mut forks: Vec<O> = (0..workers).map(|_| observer.fork()).collect();
         let results: Vec<Result<Stats, Fault>> = std::thread::scope(|scope| {
             let work = &work;
-            let threads: Vec<_> = forks.iter_mut().map(|fork| scope.spawn(move || work(fork))).collect();
+            let (first, others) = forks.split_first_mut().unzip();
+            let others = others.into_iter().flatten();
+            let threads: Vec<_> = others.map(|fork| scope.spawn(move || work(fork))).collect();
+            // This thread works too.
+            let first = first.map(|fork| catch_unwind(AssertUnwindSafe(|| work(fork))));
+            let results = first.into_iter().chain(threads.into_iter().map(|thread| thread.join()));
             let lost = || Fault::BadDispatch { kernel: dispatch.kernel_object, reason: "a thread panicked".to_owned() };
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost()))).collect()
+            results.map(|result| result.unwrap_or_else(|_| Err(lost()))).collect()
         });
         forks.into_iter().for_each(|fork| observer.join(fork));
         results.into_iter().try_fold(Stats::default(), |sum, stats| {
@@ -160,6 +171,17 @@ impl Chip {
         let program = Arc::new(Program::load(memory, &*self.disassembler(wave_size)?, context, entry)?);
         self.programs.lock().unwrap_or_else(PoisonError::into_inner).insert(key, program.clone());
         Ok(program)
+    }
+
+    /// A wave whose vector registers hold anything, as at the start of a kernel on hardware.
+    pub(crate) fn wave(&self, lanes: u32) -> Wave {
+        let mut waves = self.waves();
+        let known = waves.iter().rposition(|wave| wave.lanes() == lanes).map(|at| waves.swap_remove(at));
+        known.unwrap_or_else(|| Wave::new(self.target, lanes))
+    }
+
+    fn waves(&self) -> MutexGuard<'_, Vec<Wave>> {
+        self.waves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn disassembler(&self, wave_size: u32) -> Result<Arc<Disassembler>, Fault> {

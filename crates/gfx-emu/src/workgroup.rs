@@ -61,7 +61,7 @@ impl Workgroup {
     pub fn new(setup: &Setup<'_>) -> Workgroup {
         let items: u32 = setup.dispatch.group.iter().product();
         let slots = (0..items.div_ceil(setup.wave_size)).map(|_| Slot {
-            wave: Wave::new(setup.chip.target(), setup.wave_size),
+            wave: setup.chip.wave(setup.wave_size),
             program: setup.program.clone(),
             pc: 0,
             state: State::Ready,
@@ -69,6 +69,11 @@ impl Workgroup {
         });
         let lds = setup.dispatch.group_size.max(setup.descriptor.lds_bytes) as usize;
         Workgroup { slots: slots.collect(), lds: vec![0; lds], barrier: Barrier::default(), id: [0; 3] }
+    }
+
+    /// The waves, for the workgroups of later dispatches.
+    pub fn into_waves(self) -> impl Iterator<Item = Wave> {
+        self.slots.into_iter().map(|slot| slot.wave)
     }
 
     /// Runs one workgroup to its end.

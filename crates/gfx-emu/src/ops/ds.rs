@@ -14,6 +14,19 @@ fn reach(w: &Wave) -> u32 {
 fn bpermute(w: &mut Wave, i: &Inst, inactive: bool) {
     let (Src::V(address), Src::V(data), Dst::V(register)) = (i.src[0], i.src[1], i.dst) else { return };
     let (exec, reach) = (w.exec(), reach(w));
+    if reach == LANES as u32 {
+        for half in 0..w.halves {
+            let (address, data) = (w.v(address, half), w.v(data, half));
+            let readable = if inactive { u32::MAX } else { w.exec_half(half) };
+            let mut out = [0; LANES];
+            for (out, address) in out.iter_mut().zip(address) {
+                let from = (address.wrapping_add(i.imm) / 4) as usize % LANES;
+                *out = data[from] & (readable >> from & 1).wrapping_neg();
+            }
+            w.set_lanes32(register, half, &out);
+        }
+        return;
+    }
     let mut out = [[0; LANES]; 2];
     for lane in 0..w.lanes() {
         let from = lane & !(reach - 1) | w.lane(address, lane).wrapping_add(i.imm) / 4 & (reach - 1);
