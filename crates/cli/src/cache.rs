@@ -6,17 +6,18 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use disk_cache::{CachedFile, Cleared, KINDS};
+use disk_cache::{CachedFile, Cleared, FileLeft, KINDS};
 use indicatif::{HumanBytes, HumanDuration};
 use serde::Serialize;
 
 use crate::report;
 use crate::table;
+use crate::terminal::note;
 
 /// The version of the JSON document.
 const SCHEMA: u32 = 1;
 
-/// The user was asked, and declined.
+/// The user was asked, and declined; or not every file could be removed.
 const NOT_REMOVED: u8 = 1;
 
 /// The arguments of `cache`.
@@ -59,8 +60,17 @@ struct Report {
     bytes: u64,
     /// Whether the files were removed.
     removed: bool,
+    /// The files that could not be removed.
+    left: Vec<Left>,
     /// Every file, if requested.
     entries: Option<Vec<Entry>>,
+}
+
+/// A file that could not be removed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Left {
+    file: String,
+    reason: String,
 }
 
 /// The files of one kind.
@@ -99,10 +109,15 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
         if report.files > 0 && !yes && !agreed(&report)? {
             return Ok((NOT_REMOVED, String::new()));
         }
-        let Cleared { files, bytes } = disk_cache::clear(&root)?;
+        let Cleared { files, bytes, left } = disk_cache::clear(&root)?;
         (report.files, report.bytes, report.removed) = (files, bytes, true);
+        report.left = left.into_iter().map(described).collect();
     }
-    Ok((0, report::written(&report, arguments.json, text)?))
+    for Left { file, reason } in &report.left {
+        note("warning", &format!("{file} could not be removed: {reason}\n  help: end the programs that use it"));
+    }
+    let code = if report.left.is_empty() { 0 } else { NOT_REMOVED };
+    Ok((code, report::written(&report, arguments.json, text)?))
 }
 
 fn examine(root: &Path, from: Option<&'static str>, lists: bool) -> Result<Report> {
@@ -119,6 +134,7 @@ fn examine(root: &Path, from: Option<&'static str>, lists: bool) -> Result<Repor
         files: files.len(),
         bytes: files.iter().map(|file| file.entry.bytes).sum(),
         removed: false,
+        left: Vec::new(),
         entries: lists.then(|| files.iter().map(entry).collect()),
     })
 }
@@ -132,6 +148,10 @@ fn entry(file: &CachedFile) -> Entry {
         bytes: file.entry.bytes,
         unused_seconds: unused.as_secs(),
     }
+}
+
+fn described(left: FileLeft) -> Left {
+    Left { file: left.path.display().to_string(), reason: left.reason.to_string() }
 }
 
 /// Asks the user on a terminal.
@@ -199,9 +219,13 @@ mod tests {
         let mut report = examine(folder.path(), Some("HOME"), true).unwrap();
         let file = Entry { cache: "compiled kernels", file: "x.co".into(), bytes: 1, unused_seconds: 1 };
         report.entries = Some(vec![file]);
+        report.left = vec![Left { file: "x.co".into(), reason: "it is locked".into() }];
         let document = serde_json::to_value(&report).unwrap();
         let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        for key in [keys(&document), keys(&document["caches"][0]), keys(&document["entries"][0])].concat() {
+        for key in
+            [keys(&document), keys(&document["caches"][0]), keys(&document["entries"][0]), keys(&document["left"][0])]
+                .concat()
+        {
             assert!(manual.contains(&format!("`{key}`")), "{key}");
         }
     }

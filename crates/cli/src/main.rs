@@ -106,7 +106,7 @@ Exit codes:
 const CACHE_EXIT_CODES: &str = "\
 Exit codes:
   0  done; there may have been nothing to remove
-  1  clear: not confirmed, nothing was removed
+  1  clear: not confirmed, or a file could not be removed
   2  wrong usage, or the command itself failed";
 
 const EXIT_CODES: &str = "\

@@ -70,19 +70,30 @@ pub fn list(root: &Path) -> Result<Vec<CachedFile>, CacheError> {
 }
 
 /// What was removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Cleared {
     /// The number of cached files.
     pub files: usize,
     /// The total size of these files.
     pub bytes: u64,
+    /// Cached files that could not be removed. On Windows, a file that another process uses stays.
+    pub left: Vec<FileLeft>,
+}
+
+/// A cached file that could not be removed.
+#[derive(Debug)]
+pub struct FileLeft {
+    /// Its path.
+    pub path: PathBuf,
+    /// The system's error.
+    pub reason: io::Error,
 }
 
 /// Removes the files that [`list`] lists, and unfinished files that were not written to for a minute. Other files stay.
 /// Running sessions do not fail; they recompile what they need.
 ///
 /// # Errors
-/// A folder is refused, or a file cannot be removed.
+/// A folder is refused or cannot be listed.
 pub fn clear(root: &Path) -> Result<Cleared, CacheError> {
     let mut cleared = Cleared::default();
     for CachedFile { path, entry, .. } in list(root)? {
@@ -93,7 +104,7 @@ pub fn clear(root: &Path) -> Result<Cleared, CacheError> {
             }
             // Another process evicted it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(CacheError::io(path)(error)),
+            Err(reason) => cleared.left.push(FileLeft { path, reason }),
         }
     }
     for (_, folder) in folders(root)? {

@@ -37,7 +37,7 @@ mod room;
 mod sealed;
 mod trust;
 
-pub use cache_root::{CachedFile, Cleared, KINDS, Kind, clear, list, root};
+pub use cache_root::{CachedFile, Cleared, FileLeft, KINDS, Kind, clear, list, root};
 pub use error::CacheError;
 pub use folder::Folder;
 pub use room::Entry;

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use disk_cache::{Cleared, Folder, clear, digest, list, root};
+use disk_cache::{Folder, clear, digest, list, root};
 
 /// A private folder whose parents pass the check, as the system's temporary folder does.
 fn scratch() -> tempfile::TempDir {
@@ -86,7 +86,12 @@ fn unfinished_files_of_killed_processes_are_removed_after_a_day() {
 #[test]
 fn clearing_removes_only_cached_files() {
     let scratch = scratch();
-    assert_eq!(clear(&scratch.path().join("missing")).unwrap(), Cleared::default());
+    let cleared = |root: &Path| {
+        let cleared = clear(root).unwrap();
+        assert!(cleared.left.is_empty(), "{cleared:?}");
+        (cleared.files, cleared.bytes)
+    };
+    assert_eq!(cleared(&scratch.path().join("missing")), (0, 0));
     let put = |folder: &str, name: &str| {
         let folder = Folder::create(&scratch.path().join(folder)).unwrap();
         folder.replace(name, &[&[0; 10]]).unwrap();
@@ -115,7 +120,7 @@ fn clearing_removes_only_cached_files() {
     }
     let listed: Vec<PathBuf> = list(scratch.path()).unwrap().into_iter().map(|kept| kept.path).collect();
     assert_eq!(listed, kept);
-    assert_eq!(clear(scratch.path()).unwrap(), Cleared { files: 4, bytes: 40 });
+    assert_eq!(cleared(scratch.path()), (4, 40));
     assert!(list(scratch.path()).unwrap().is_empty() && !lock.exists() && !unfinished.exists());
     assert!(foreign.iter().all(|file| file.exists()));
 }
@@ -308,5 +313,48 @@ mod permissions {
         assert_eq!([news(&one), news(&one), news(&two), news(&one), news(&two)], [true, false, true, false, false]);
         let missing = || Folder::create(Path::new("/proc/nowhere/cache")).unwrap_err();
         assert!(!missing().is_refusal() && missing().is_news() && missing().is_news());
+    }
+}
+
+#[cfg(windows)]
+mod open_files {
+    use std::os::windows::fs::OpenOptionsExt as _;
+
+    use super::*;
+
+    /// A program that does not share a file, such as a virus scanner, keeps others from removing it.
+    #[test]
+    fn a_locked_file_is_named_and_the_others_are_removed() {
+        let scratch = scratch();
+        let folder = Folder::create(&scratch.path().join("kernels")).unwrap();
+        let names = ["a", "b", "c"].map(|kernel| format!("{kernel}-0123456789abcdef.co"));
+        for name in &names {
+            folder.replace(name, &[&[0; 10]]).unwrap();
+        }
+        let locked = folder.file(&names[1]);
+        let lock = File::options().read(true).share_mode(0).open(&locked).unwrap();
+        let cleared = clear(scratch.path()).unwrap();
+        assert_eq!((cleared.files, cleared.bytes), (2, 20));
+        let [left] = &cleared.left[..] else { panic!("{cleared:?}") };
+        assert_eq!(left.path, locked);
+        assert!(!left.reason.to_string().is_empty());
+        drop(lock);
+        assert_eq!(clear(scratch.path()).unwrap().files, 1);
+    }
+
+    /// Whether an open file can be replaced depends on the release of Windows. Either way, it stays whole.
+    #[test]
+    fn a_file_that_another_process_reads_is_replaced_or_left_as_it_was() {
+        let scratch = scratch();
+        let folder = Folder::create(&scratch.path().join("kernels")).unwrap();
+        let name = "a-0123456789abcdef.co";
+        folder.write_sealed(name, b"old").unwrap();
+        let reader = folder.open_file(name).unwrap();
+        let is_replaced = folder.write_sealed(name, b"new").is_ok();
+        assert_eq!(folder.read_sealed(name).unwrap(), if is_replaced { b"new" } else { b"old" });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no unfinished file is left");
+        drop(reader);
+        folder.write_sealed(name, b"newer").unwrap();
+        assert_eq!(folder.read_sealed(name).unwrap(), b"newer");
     }
 }
