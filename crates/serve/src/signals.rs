@@ -2,12 +2,18 @@
 
 use std::io;
 
-/// Ctrl-C, and on Unix also SIGTERM.
+/// Ctrl-C; on Unix also SIGTERM, on Windows also Ctrl-Break and the closing of the console.
 pub struct Signals {
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
+    #[cfg(windows)]
+    interrupt: tokio::signal::windows::CtrlC,
+    #[cfg(windows)]
+    terminate: tokio::signal::windows::CtrlBreak,
+    #[cfg(windows)]
+    close: tokio::signal::windows::CtrlClose,
 }
 
 #[cfg(unix)]
@@ -28,17 +34,21 @@ impl Signals {
     }
 }
 
-#[cfg(not(unix))]
+#[cfg(windows)]
 impl Signals {
-    /// From now on Ctrl-C does not end the process.
+    /// From now on these signals do not end the process. One that arrives while nobody waits is kept for the next wait.
     pub fn new() -> io::Result<Signals> {
-        Ok(Signals {})
+        use tokio::signal::windows;
+
+        Ok(Signals { interrupt: windows::ctrl_c()?, terminate: windows::ctrl_break()?, close: windows::ctrl_close()? })
     }
 
     /// Waits for the next one.
     pub async fn next(&mut self) {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.close.recv() => {}
         }
     }
 }
