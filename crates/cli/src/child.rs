@@ -27,7 +27,7 @@ pub struct Captured {
 pub enum Outcome {
     /// It answered.
     Answered,
-    /// A signal killed it before it could answer.
+    /// A signal, or an exception of Windows, ended it before it could answer.
     Crashed,
     /// It did not answer in time.
     TimedOut,
@@ -78,8 +78,8 @@ fn judge<T: DeserializeOwned>(captured: &Captured, timeout: Duration) -> Answer<
     let value = line.and_then(|line| serde_json::from_str(line).ok());
     let ended = match captured.status {
         None => Some((Outcome::TimedOut, format!("no answer after {} s", timeout.as_secs()))),
-        Some(status) => match signal(status) {
-            Some(signal) => Some((Outcome::Crashed, format!("ended by {}", signal_name(signal)))),
+        Some(status) => match crash(status) {
+            Some(crash) => Some((Outcome::Crashed, format!("ended by {crash}"))),
             None if status.success() => None,
             None => Some((Outcome::Failed, status.to_string())),
         },
@@ -166,16 +166,13 @@ impl Tail {
     }
 }
 
+/// What ended a process that did not end itself.
 #[cfg(unix)]
-fn signal(status: ExitStatus) -> Option<i32> {
-    std::os::unix::process::ExitStatusExt::signal(&status)
+fn crash(status: ExitStatus) -> Option<String> {
+    std::os::unix::process::ExitStatusExt::signal(&status).map(signal_name)
 }
 
-#[cfg(windows)]
-fn signal(_status: ExitStatus) -> Option<i32> {
-    None
-}
-
+#[cfg(unix)]
 fn signal_name(signal: i32) -> String {
     let name = match signal {
         4 => "SIGILL",
@@ -188,6 +185,26 @@ fn signal_name(signal: i32) -> String {
         _ => return format!("signal {signal}"),
     };
     format!("{name} (signal {signal})")
+}
+
+/// What ended a process that did not end itself: Windows then reports the exception as its exit code.
+#[cfg(windows)]
+fn crash(status: ExitStatus) -> Option<String> {
+    /// The two highest bits of a code say that it is an error.
+    const ERROR: u32 = 0b11 << 30;
+
+    let code = status.code()?.cast_unsigned();
+    let name = match code {
+        0xc000_0005 => "an access violation",
+        0xc000_001d => "an illegal instruction",
+        0xc000_0094 => "a division by zero",
+        0xc000_00fd => "a stack overflow",
+        0xc000_0374 => "a damaged heap",
+        0xc000_0409 => "a failed check or abort",
+        _ if code & ERROR == ERROR => "an exception",
+        _ => return None,
+    };
+    Some(format!("{name} ({code:#010x})"))
 }
 
 #[cfg(test)]
@@ -258,5 +275,41 @@ mod tests {
         let captured = capture(Command::new("/bin/sh").args(["-c", script]), LONG).unwrap();
         assert!(captured.stdout.len() <= 2 * KEPT_BYTES + 8192, "{}", captured.stdout.len());
         assert_eq!(judge::<Vec<u32>>(&captured, LONG).value, Some(vec![9]));
+    }
+}
+
+#[cfg(test)]
+#[cfg(windows)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn shell(script: &str, timeout: Duration) -> Answer<Vec<u32>> {
+        ask(Path::new("cmd.exe"), &["/d", "/c", script].map(OsStr::new), timeout)
+    }
+
+    #[test]
+    fn last_answer_is_found_among_the_noise() {
+        let answer = shell("echo amdgpu-ep-answer: [0]& echo amdgpu-ep-answer: [1,2]& echo more", LONG);
+        assert_eq!(answer, Answer { outcome: Outcome::Answered, detail: None, value: Some(vec![1, 2]) });
+    }
+
+    #[test]
+    fn a_crash_is_reported_with_the_exception() {
+        // The exit code that Windows gives to a process with an access violation, 0xc0000005.
+        let answer = shell("exit -1073741819", LONG);
+        assert_eq!(answer.outcome, Outcome::Crashed);
+        assert_eq!(answer.detail.unwrap(), "ended by an access violation (0xc0000005)");
+    }
+
+    #[test]
+    fn status_without_an_answer_is_a_failure() {
+        assert_eq!(shell("exit 3", LONG).detail.unwrap(), "exit code: 3");
+        let missing = ask::<()>(Path::new(r"C:\nowhere\at-all.exe"), &[], LONG);
+        assert_eq!(missing.outcome, Outcome::Failed);
+        assert!(missing.detail.unwrap().starts_with(r"C:\nowhere\at-all.exe could not be started: "));
     }
 }

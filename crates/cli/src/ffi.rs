@@ -33,9 +33,17 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Ends the process.
+/// Ends the process without running the exit handlers of C++ libraries, whose threads may still be working.
 #[cfg(windows)]
 pub fn exit_now(code: i32) -> ! {
+    #[link(name = "kernel32")]
+    unsafe extern "system" {
+        fn GetCurrentProcess() -> *mut std::ffi::c_void;
+        fn TerminateProcess(process: *mut std::ffi::c_void, code: u32) -> i32;
+    }
+    // SAFETY: the handle is that of this process, and nothing in it runs afterwards.
+    unsafe { TerminateProcess(GetCurrentProcess(), code.cast_unsigned()) };
+    // Only if Windows refused.
     std::process::exit(code)
 }
 

@@ -19,8 +19,10 @@ pub fn write(text: &str) -> io::Result<()> {
 
 /// Prints a note to stderr. Control characters are always escaped, because stderr may be shown in a terminal later.
 pub fn note(kind: &str, text: &str) {
+    // In one piece, because another thread may print to the same terminal.
+    let line = format!("{kind}: {}\n", indented(&shown(text)));
     // If stderr is closed, there is no one to tell.
-    let _ = writeln!(io::stderr(), "{kind}: {}", indented(&shown(text)));
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// Indents every line but the first, so that a name with a line break cannot imitate a separate note.
