@@ -156,7 +156,7 @@ pub fn open(arguments: &TargetArguments) -> Result<Opened> {
         None => doctor::plugin_library()?,
     };
     // ONNX Runtime resolves relative paths against its own folder.
-    let library = std::fs::canonicalize(&library).with_context(|| format!("{} does not exist", library.display()))?;
+    let library = dunce::canonicalize(&library).with_context(|| format!("{} does not exist", library.display()))?;
     let environment = ort::environment(onnxruntime)?;
     let devices = ort::devices(&environment, PROVIDER, &library)?;
     if devices.is_empty() {

@@ -311,7 +311,7 @@ fn register(runtime: &Runtime, request: &ProviderRequest) -> Result<Option<Regis
 /// The absolute path of the library. The user named it, so a wrong path is an error.
 fn regular_file(library: &Path) -> Result<PathBuf> {
     let help = || format!("name {DLL_PREFIX}amdgpu-ep{DLL_SUFFIX}, or unset {PATH_VARIABLE} to run without it");
-    let whole = std::fs::canonicalize(library).map_err(|source| Error::File {
+    let whole = dunce::canonicalize(library).map_err(|source| Error::File {
         path: library.to_path_buf(),
         source,
         help: help(),

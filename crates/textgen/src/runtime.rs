@@ -65,7 +65,7 @@ impl Runtime {
     /// When ONNX Runtime rejects it.
     pub fn register(&self, name: &str, library: &Path) -> Result<()> {
         // ONNX Runtime resolves relative paths against its own folder.
-        let library = std::fs::canonicalize(library).map_err(|source| Error::File {
+        let library = dunce::canonicalize(library).map_err(|source| Error::File {
             path: library.to_path_buf(),
             source,
             help: "name the provider's library".to_owned(),

@@ -142,7 +142,7 @@ impl Asker {
 
     /// The folders for our own files: beside the executable, and the `lib` folder of its prefix.
     fn own_folders(&self) -> Vec<PathBuf> {
-        let executable = std::fs::canonicalize(&self.executable).unwrap_or_else(|_| self.executable.clone());
+        let executable = dunce::canonicalize(&self.executable).unwrap_or_else(|_| self.executable.clone());
         let Some(folder) = executable.parent() else { return Vec::new() };
         let libraries = folder.parent().map(|prefix| prefix.join("lib"));
         [Some(folder.to_owned()), libraries].into_iter().flatten().collect()

@@ -241,7 +241,7 @@ fn judge(candidate: Candidate, answer: Answer<LibraryProbe>) -> Library {
 }
 
 fn real_path(path: &Path) -> PathBuf {
-    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+    dunce::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// The files in a folder with ONNX Runtime's name.
