@@ -1,6 +1,7 @@
 //! Runs the examples of the course on the host driver.
 #![allow(clippy::unwrap_used)]
 
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,7 +13,7 @@ fn profile() -> PathBuf {
 /// The host driver: the one that the variable names, or the one that cargo built.
 fn host_driver() -> PathBuf {
     let named = std::env::var_os("AMDGPU_EP_HIP_HOST_LIBRARY").map(PathBuf::from);
-    named.unwrap_or_else(|| profile().join(format!("libhip_host{}", std::env::consts::DLL_SUFFIX)))
+    named.unwrap_or_else(|| profile().join(format!("{DLL_PREFIX}hip_host{DLL_SUFFIX}")))
 }
 
 /// Runs an example with the host driver and returns what it printed.

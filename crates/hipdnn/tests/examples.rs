@@ -2,6 +2,7 @@
 //! `hipdnn-link`.
 #![allow(clippy::unwrap_used)]
 
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::process::Command;
 
 #[test]
@@ -9,7 +10,7 @@ fn the_course_runs_with_the_library_for_the_cpu() {
     // Cargo puts programs of tests in `<profile>/deps`, libraries in `<profile>` and examples in `<profile>/examples`.
     let test = std::env::current_exe().unwrap();
     let profile = test.ancestors().nth(2).unwrap();
-    let library = profile.join(format!("libhipdnn_host{}", std::env::consts::DLL_SUFFIX));
+    let library = profile.join(format!("{DLL_PREFIX}hipdnn_host{DLL_SUFFIX}"));
     for (name, ending) in [("01-backend", "verified: "), ("03-engines", "bytes hold the graph")] {
         let example = profile.join("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
         if let Some(missing) = [&example, &library].into_iter().find(|file| !file.exists()) {

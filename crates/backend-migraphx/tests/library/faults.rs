@@ -125,7 +125,7 @@ fn old_numbers_of_element_types_are_understood(standin: &StandIn) {
 fn the_release_and_its_features_are_known(standin: &StandIn) {
     let library = standin.open();
     assert_eq!(library.version(), Some(Version { major: 2, minor: 17, patch: 0 }));
-    assert_eq!(library.file(), fs::canonicalize(standin.folder().join("libmigraphx_c.so.3")).unwrap());
+    assert_eq!(library.file(), fs::canonicalize(standin.folder().join(dylib::rocm::MIGRAPHX.files[0])).unwrap());
     for feature in [
         Feature::Bf16,
         Feature::Fp8,

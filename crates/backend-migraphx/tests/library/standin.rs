@@ -17,14 +17,14 @@ pub struct StandIn {
 /// loader.
 pub fn built() -> PathBuf {
     let program = std::env::args().next().unwrap_or_default();
-    Path::new(&program).with_file_name("libmigraphx_standin.so")
+    Path::new(&program).with_file_name(dylib::file_name("migraphx_standin"))
 }
 
 impl StandIn {
     /// A fresh copy.
     pub fn new() -> StandIn {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("libmigraphx_c.so.3");
+        let file = folder.path().join(dylib::rocm::MIGRAPHX.files[0]);
         fs::copy(built(), &file).unwrap();
         StandIn { raw: dylib::Library::open(&file).unwrap(), folder }
     }

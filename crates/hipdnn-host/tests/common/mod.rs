@@ -1,6 +1,7 @@
 //! The library that was built with these tests, loaded like a user would load it.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use hipdnn::{Loaded, Search};
 pub fn library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
-    let found = [folder, folder.parent().unwrap()].map(|folder| folder.join("libhipdnn_host.so"));
+    let found =
+        [folder, folder.parent().unwrap()].map(|folder| folder.join(format!("{DLL_PREFIX}hipdnn_host{DLL_SUFFIX}")));
     found.iter().find(|file| file.exists()).unwrap_or_else(|| panic!("none of {found:?} exists")).clone()
 }
 

@@ -5,6 +5,7 @@
 pub mod served;
 pub mod tiny;
 
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -27,7 +28,7 @@ pub fn on_the_host_driver() {
     let mut command = Command::new(&program);
     command.args(std::env::args_os().skip(1)).env(DRIVER, "host");
     // Cargo builds the stand-in beside this program.
-    let stand_in = program.with_file_name("libmigraphx_standin.so");
+    let stand_in = program.with_file_name(format!("{DLL_PREFIX}migraphx_standin{DLL_SUFFIX}"));
     command.env("AMDGPU_EP_MIGRAPHX_LIBRARY", stand_in).env("AMDGPU_EP_MIGRAPHX_TARGET", "ref");
     std::process::exit(command.status().unwrap().code().unwrap_or(2));
 }
