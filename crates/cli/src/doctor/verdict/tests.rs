@@ -6,6 +6,9 @@ use crate::doctor::kernel::PciGpu;
 use crate::doctor::onnxruntime::Search;
 use crate::doctor::plugin::Plugin;
 
+/// What a machine without a HIP runtime needs.
+const INSTALL_A_DRIVER: &str = if cfg!(windows) { "install AMD's display driver" } else { "install ROCm" };
+
 fn library(role: &str, path: &str) -> drivers::Library {
     let (path, version) = (Some(path.into()), Some("7.2".into()));
     drivers::Library { role: role.into(), path, version, attempts: vec![], error: None }
@@ -139,7 +142,7 @@ fn healthy_machine_is_ready() {
 #[test]
 fn missing_runtime_with_a_gpu_means_install_rocm() {
     let findings = no_device(|findings, _| unload(findings));
-    let verdict = expect(&findings, Code::NoRuntime, "no HIP runtime could be loaded", "install ROCm");
+    let verdict = expect(&findings, Code::NoRuntime, "no HIP runtime could be loaded", INSTALL_A_DRIVER);
     assert!(verdict.notes.iter().any(|note| note.contains("AMDGPU_EP_DRIVER=host")), "{verdict:?}");
 }
 
@@ -268,7 +271,7 @@ fn unreadable_pci_bus_does_not_mean_no_gpu() {
         kernel.pci_error = Some("permission denied".into());
         unload(findings);
     });
-    expect(&findings, Code::NoRuntime, "no HIP runtime", "install ROCm");
+    expect(&findings, Code::NoRuntime, "no HIP runtime", INSTALL_A_DRIVER);
 }
 
 #[test]
@@ -356,7 +359,7 @@ fn missing_or_broken_plugin_is_the_verdict() {
     findings.plugin.error = Some("it opens, but lacks CreateEpFactories".into());
     expect(&findings, Code::PluginBroken, "lacks CreateEpFactories", "install amdgpu-ep again");
     findings.plugin.path = None;
-    expect(&findings, Code::NoPlugin, "libamdgpu-ep.so was not found", "AMDGPU_EP_PATH");
+    expect(&findings, Code::NoPlugin, &format!("{} was not found", dylib::file_name("amdgpu-ep")), "AMDGPU_EP_PATH");
 }
 
 #[test]
