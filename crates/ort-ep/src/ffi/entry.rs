@@ -6,6 +6,7 @@ use ort_ep_sys as sys;
 use super::factory::{factory_into_raw, release};
 use super::foreign::PluginHost;
 use super::guard::{Border, guard};
+use super::life::pin_this_library;
 use super::log_sink::LogVariable;
 use super::logging::{self, LoggerHandle};
 use super::runtime::{c_string, new_status};
@@ -35,6 +36,10 @@ impl CreateFactoriesArgs {
     /// # Safety
     /// The pointers are null or what ONNX Runtime passes.
     pub(super) unsafe fn respond(self, body: impl FnOnce(Runtime, &str) -> Result<()>) -> sys::Status {
+        // Windows: thread-local variables take slots of the process, about a thousand, which unloading does not give back.
+        if cfg!(windows) {
+            pin_this_library();
+        }
         // SAFETY: guaranteed by the caller.
         unsafe {
             if !self.num_factories.is_null() {
