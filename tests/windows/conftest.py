@@ -36,6 +36,8 @@ class Windows:
     program: Path
     library: Path
     runtime: Path
+    # A script that runs Windows' Python.
+    interpreter: Path
 
     def command(self, *words):
         return [os.environ["AMDGPU_EP_WINE"], str(self.program), *map(str, words)]
@@ -49,11 +51,18 @@ class Windows:
 
     def run(self, *words, text=None, status=0, **more):
         """Runs the program, and returns its standard output. Without a status, any is accepted."""
+        return self.output(self.command(*words), text, status, **more)
+
+    def python(self, *words, text=None):
+        """Runs Windows' Python, and returns its standard output."""
+        return self.output([str(self.interpreter), *map(str, words)], text, 0)
+
+    def output(self, command, text, status, **more):
         done = subprocess.run(
-            self.command(*words), input=text, capture_output=True, encoding="utf-8", errors="replace", timeout=SECONDS,
+            command, input=text, capture_output=True, encoding="utf-8", errors="replace", timeout=SECONDS,
             cwd=self.program.parent, env=self.environment(**more), check=False,
         )
-        assert status in (None, done.returncode), f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert status in (None, done.returncode), f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
 
@@ -62,4 +71,5 @@ def windows(tmp_path_factory):
     stage = Path(os.environ["AMDGPU_EP_WINDOWS_STAGE"])
     apart = tmp_path_factory.mktemp("a folder für Programme")
     program = Path(shutil.copy(stage / "bin" / "amdgpu-ep.exe", apart))
-    return Windows(program, stage / "lib" / "amdgpu-ep.dll", Path(os.environ["AMDGPU_EP_WINDOWS_ORT"]))
+    runtime, interpreter = (Path(os.environ[f"AMDGPU_EP_WINDOWS_{name}"]) for name in ("ORT", "PYTHON"))
+    return Windows(program, stage / "lib" / "amdgpu-ep.dll", runtime, interpreter)

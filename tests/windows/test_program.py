@@ -1,6 +1,7 @@
 """The program and the wheel as users on Windows meet them."""
 import json
 import os
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -12,22 +13,71 @@ from onnx import TensorProto, helper
 NAMES = ("amdgpu-ep", "hip-backend", "hipgpu-backend", "migraphx-backend", "directx-backend", "hip-host", "hipdnn_cudnn", "hipdnn_host")
 
 
+# Opens a file without sharing it, as a virus scanner does, and clears the cache meanwhile.
+CLEAR_WHILE_LOCKED = """
+import ctypes, json, subprocess, sys
+READ, OPEN_EXISTING = 0x80000000, 3
+file, program, folder = sys.argv[1:]
+assert ctypes.windll.kernel32.CreateFileW(file, READ, 0, None, OPEN_EXISTING, 0, None) != -1
+done = subprocess.run([program, "cache", "clear", "--yes", "--json", "--dir", folder], capture_output=True, encoding="utf-8")
+print(json.dumps([done.returncode, done.stdout, done.stderr]))
+"""
+
+
 def save_model(file):
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "double", [x], [y])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
 
 
+def doubled(windows, model, libraries, *words, folder, spelled=windows_path):
+    """Doubles four numbers on our provider, and returns the command's report."""
+    np.save(folder / "x.npy", np.arange(4, dtype=np.float32))
+    command = ["run", spelled(model), *libraries, "--json", "--option", "session.disable_cpu_ep_fallback=1", *words]
+    command += ["--input", f"x={spelled(folder / 'x.npy')}", "--output", windows_path(folder)]
+    report = json.loads(windows.run(*command))
+    assert (report["driver"], report["device_nodes"]) == ("host", 1)
+    assert np.load(folder / "y.npy").tolist() == [0.0, 2.0, 4.0, 6.0]
+    return report
+
+
 def test_session_with_paths_that_have_spaces_umlauts_and_many_characters(windows, tmp_path):
     folder = tmp_path / "Modelle für Grüße" / "さくら" / ("sehr lang " * 12).strip() / ("noch länger " * 10).strip()
     folder.mkdir(parents=True)
     save_model(folder / "Größe.onnx")
-    np.save(folder / "x.npy", np.arange(4, dtype=np.float32))
-    words = ["run", windows_path(folder / "Größe.onnx"), *windows.libraries, "--profile", "hip", "--json"]
-    words += ["--option", "session.disable_cpu_ep_fallback=1", "--input", f"x={windows_path(folder / 'x.npy')}", "--output", windows_path(folder)]
-    report = json.loads(windows.run(*words))
-    assert (report["driver"], report["device_nodes"]) == ("host", 1)
-    assert np.load(folder / "y.npy").tolist() == [0.0, 2.0, 4.0, 6.0]
+    doubled(windows, folder / "Größe.onnx", windows.libraries, "--profile", "hip", folder=folder)
+
+
+def test_session_with_paths_in_another_case(windows, tmp_path):
+    save_model(tmp_path / "model.onnx")
+    upper = [word if word.startswith("--") else word.upper() for word in windows.libraries]
+    doubled(
+        windows, tmp_path / "model.onnx", upper, "--profile", "hip", folder=tmp_path,
+        spelled=lambda path: windows_path(path).upper(),
+    )
+
+
+def test_directx_backend_passes_sessions_to_the_provider_beside_it(windows, tmp_path):
+    """Our hip backend has the name of the DirectX provider here, which is a plugin too."""
+    libraries = shutil.copytree(windows.library.parent, tmp_path / "lib")
+    shutil.copy(libraries / "hip-backend.dll", libraries / "directml-ep.dll")
+    save_model(tmp_path / "model.onnx")
+    beside = ["--ort", windows_path(windows.runtime), "--library", windows_path(libraries / "directx-backend.dll")]
+    doubled(windows, tmp_path / "model.onnx", beside, folder=tmp_path)
+
+
+def test_clearing_the_cache_names_a_locked_file_and_removes_the_others(windows, tmp_path):
+    kernels = tmp_path / "kernels"
+    kernels.mkdir()
+    locked, other = (kernels / f"{name}-0123456789abcdef.co" for name in ("locked", "other"))
+    for file in (locked, other):
+        file.write_bytes(b"code")
+    words = windows_path(locked), windows_path(windows.program), windows_path(tmp_path)
+    code, said, warned = json.loads(windows.python("-c", CLEAR_WHILE_LOCKED, *words))
+    found = json.loads(said)
+    assert (code, found["files"], found["left"][0]["file"]) == (1, 1, windows_path(locked))
+    assert f"warning: {windows_path(locked)} could not be removed: " in warned, warned
+    assert locked.exists() and not other.exists()
 
 
 def test_doctor_finds_the_libraries_beside_the_plugin(windows):
@@ -42,7 +92,7 @@ def test_doctor_finds_the_libraries_beside_the_plugin(windows):
     # The vendors' libraries are not here, and the messages name them as on Windows.
     assert "migraphx_c.dll" in backends["migraphx"]["error"]
     text = windows.run("doctor", status=None, **more)
-    assert "amdhip64_7.dll" in text and ".so" not in text
+    assert "amdhip64_7.dll" in text and ".so" not in text and "\\\\?\\" not in text
 
 
 def test_cache_is_below_the_users_local_folder(windows):

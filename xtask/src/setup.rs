@@ -211,7 +211,7 @@ fn unpacked_for(
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
-    let mut pip = pip_of(interpreter, &host_program());
+    let mut pip = pip(interpreter);
     // Packages in folders share the environment's numpy and protobuf; all of them accept these versions.
     pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]);
     match shell::capture(pip.args(platform).arg("--target").arg(&folder).arg(format!("{package}=={version}"))) {
@@ -226,6 +226,11 @@ fn unpacked_for(
     }
 }
 
+/// A pip that installs for the virtual environment's interpreter.
+pub fn pip(interpreter: &Path) -> Command {
+    pip_of(interpreter, &host_program())
+}
+
 fn pip_of(interpreter: &Path, host: &str) -> Command {
     let has_pip = shell::succeeds(interpreter, &["-m", "pip", "--version"]);
     let mut pip = if has_pip { Command::new(interpreter) } else { Command::new(host) };
@@ -237,17 +242,17 @@ fn pip_of(interpreter: &Path, host: &str) -> Command {
 }
 
 /// Records what a folder was filled from. Written last, so that an incomplete installation is redone.
-struct Stamp {
-    file: PathBuf,
-    text: String,
+pub struct Stamp {
+    pub file: PathBuf,
+    pub text: String,
 }
 
 impl Stamp {
-    fn is_current(&self) -> bool {
+    pub fn is_current(&self) -> bool {
         fs::read_to_string(&self.file).is_ok_and(|found| found == self.text)
     }
 
-    fn write(&self) -> Result<()> {
+    pub fn write(&self) -> Result<()> {
         fs::write(&self.file, &self.text).with_context(|| format!("cannot write {}", self.file.display()))
     }
 }

@@ -258,12 +258,7 @@ fn steps() -> Vec<Step> {
         60,
         hipdnn_link::run,
     ));
-    steps.push(
-        Step::new("windows", "the libraries and the command for Windows, under Wine", 600, |context| {
-            windows::run(context, windows::Build::Dev)
-        })
-        .long(),
-    );
+    steps.push(Step::new("windows", "the libraries and the command for Windows, under Wine", 480, windows::step));
     steps.push(Step::new("cpp", "the C++ examples, built with CMake and run on the host device", 20, cpp::run));
     steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", 180, migraphx::run));
     steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", 30, valgrind::run));

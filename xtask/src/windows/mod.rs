@@ -4,16 +4,18 @@
 //! `target/windows`. Without them, the rest is skipped with a reason.
 
 mod compiler;
+mod python;
 mod suites;
 mod wine;
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::backends::Backends;
 use crate::build_paths::BuildPaths;
 use crate::platform::Platform;
+use crate::shard::Shard;
 use crate::stage::{self, Stage};
 use crate::test::{Context, Outcome};
 use crate::{pytest, setup, wheel};
@@ -58,11 +60,57 @@ impl Build {
     }
 }
 
-/// Builds everything, and runs the tests.
+/// A part of the tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suite {
+    /// Public models.
+    Models,
+    /// The command, conversations, the server, consoles, the wheel, and sessions in Python.
+    Programs,
+    /// Tests in Rust.
+    Rust,
+}
+
+const SUITES: [Suite; 3] = [Suite::Models, Suite::Programs, Suite::Rust];
+
+/// With every so many commits, one suite is due.
+const COMMITS: usize = 4;
+
+/// Builds everything, and runs all suites.
 ///
 /// # Errors
 /// When the build or a test fails. A missing compiler or Wine is a skip.
 pub fn run(context: &Context<'_>, build: Build) -> Result<Outcome> {
+    run_suites(context, build, &SUITES)
+}
+
+/// Runs the suite that is due, if this machine has built for Windows before: the first build takes much longer.
+///
+/// # Errors
+/// As [`run`].
+pub fn step(context: &Context<'_>) -> Result<Outcome> {
+    if context.is_whole {
+        return run(context, Build::Dev);
+    }
+    let Some(suite) = due(context.due(SUITES.len() * COMMITS, 0)) else {
+        let often = format!("one of {} suites is due with every {COMMITS}th commit", SUITES.len());
+        return Ok(Outcome::Skipped(format!("{often}; `cargo xtask windows --dev` runs them all")));
+    };
+    if !dev_stage(context).exists() {
+        return Ok(Outcome::Skipped("not built for Windows yet; `cargo xtask windows --dev` does it".to_owned()));
+    }
+    run_suites(context, Build::Dev, &[suite])
+}
+
+fn due(shard: Shard) -> Option<Suite> {
+    shard.part.is_multiple_of(COMMITS).then(|| SUITES[shard.part / COMMITS])
+}
+
+fn dev_stage(context: &Context<'_>) -> PathBuf {
+    context.workspace.target().join("windows/stage")
+}
+
+fn run_suites(context: &Context<'_>, build: Build, suites: &[Suite]) -> Result<Outcome> {
     let workspace = context.workspace;
     let compiler = match Compiler::find(workspace) {
         Ok(compiler) => compiler,
@@ -77,12 +125,27 @@ pub fn run(context: &Context<'_>, build: Build) -> Result<Outcome> {
         Err(reason) => return Ok(Outcome::Skipped(format!("{built}, but did not run it: no Wine: {reason}"))),
     };
     let runtime = setup::windows_runtime(workspace, python)?;
-    let sessions = match sessions(context, &stage, &wine, &runtime, &wheel)? {
-        Outcome::Passed(note) => note,
-        skipped => return Ok(skipped),
-    };
-    let suites = suites::run(workspace, &compiler, &wine)?;
-    Ok(Outcome::Passed(format!("{built}; in Windows' ONNX Runtime under Wine: {sessions}; tests in Rust: {suites}")))
+    let interpreter = python::interpreter(workspace, python, &wine)?;
+    let files = Files { stage, wheel, runtime, interpreter };
+    let mut notes = vec![format!("{built}; in Windows' ONNX Runtime under Wine")];
+    for suite in suites {
+        let mut ran = |name: &str, outcome: Outcome| {
+            notes.push(match outcome {
+                Outcome::Passed(note) => format!("{name}: {note}"),
+                Outcome::Skipped(reason) => format!("{name} skipped: {reason}"),
+            });
+        };
+        match suite {
+            Suite::Models => ran("models", files.sessions(context, &wine, "windows-models", &[MODELS])?),
+            Suite::Programs => {
+                let others = ["tests/windows", "--ignore", MODELS];
+                ran("programs", files.sessions(context, &wine, "windows", &others)?);
+                ran("Python", python::suite(context, &files.stage, &wine, &files.interpreter)?);
+            }
+            Suite::Rust => ran("tests in Rust", Outcome::Passed(suites::run(context, &compiler, &wine, &files)?)),
+        }
+    }
+    Ok(Outcome::Passed(notes.join("; ")))
 }
 
 /// Builds the products and checks what they import.
@@ -90,7 +153,7 @@ fn stage(context: &Context<'_>, compiler: &Compiler, build: Build) -> Result<Sta
     let workspace = context.workspace;
     let mut cargo = compiler.cargo(workspace.root(), "build")?;
     let root = match build {
-        Build::Dev => workspace.target().join("windows/stage"),
+        Build::Dev => dev_stage(context),
         Build::Dist => {
             let paths = BuildPaths::find(workspace)?;
             cargo.args(["--profile", "dist"]).env("CARGO_ENCODED_RUSTFLAGS", paths.encoded_flags()?);
@@ -116,19 +179,42 @@ fn foreign_imports(headers: &str) -> Vec<String> {
     names.filter(|name| !SYSTEM_LIBRARIES.contains(&name.as_str()) && !name.starts_with(API_SETS)).collect()
 }
 
-/// Runs models, conversations and the server with the staged files, with the program apart from the libraries.
-fn sessions(context: &Context<'_>, stage: &Stage, wine: &Wine, runtime: &Path, wheel: &Path) -> Result<Outcome> {
-    pytest::run(context.workspace, context.python()?, "windows", |pytest| {
-        pytest.arg("tests/windows").envs(wine.environment()).env_remove("DISPLAY");
-        pytest.env("AMDGPU_EP_WINE", wine.program()).env("AMDGPU_EP_WINDOWS_STAGE", &stage.root);
-        pytest.env("AMDGPU_EP_WINDOWS_ORT", runtime).env("AMDGPU_EP_WHEEL", wheel);
-    })
-    .context("a test under Wine failed")
+/// The tests of models.
+const MODELS: &str = "tests/windows/test_models.py";
+
+/// What the tests run.
+struct Files {
+    stage: Stage,
+    wheel: PathBuf,
+    /// ONNX Runtime's library.
+    runtime: PathBuf,
+    /// A script that runs Windows' Python.
+    interpreter: PathBuf,
+}
+
+impl Files {
+    /// Runs tests of `tests/windows`, with the program apart from the libraries.
+    fn sessions(&self, context: &Context<'_>, wine: &Wine, name: &str, tests: &[&str]) -> Result<Outcome> {
+        pytest::run(context.workspace, context.python()?, name, |pytest| {
+            pytest.args(tests).envs(wine.environment()).env_remove("DISPLAY");
+            pytest.env("AMDGPU_EP_WINE", wine.program()).env("AMDGPU_EP_WINDOWS_STAGE", &self.stage.root);
+            pytest.env("AMDGPU_EP_WINDOWS_ORT", &self.runtime).env("AMDGPU_EP_WHEEL", &self.wheel);
+            pytest.env("AMDGPU_EP_WINDOWS_PYTHON", &self.interpreter);
+        })
+        .context("a test under Wine failed")
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_suite_is_due_once_in_twelve_commits() {
+        let parts = SUITES.len() * COMMITS;
+        let suites: Vec<Suite> = (0..parts).filter_map(|part| due(Shard { part, parts })).collect();
+        assert_eq!(suites, SUITES);
+    }
 
     #[test]
     fn libraries_that_windows_does_not_have_are_named() {
