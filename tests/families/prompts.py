@@ -5,7 +5,7 @@ STEPS = 24
 TEXTS = [
     "The kettle sang before anyone in the house had woken up.",
     "Nine grey geese crossed the field, one behind the other, without a sound.",
-    "Whoever wrote this letter must have been in a great hurry.",
+    "The author of this letter must have been in a great hurry.",
     "A train that is never late needs neither a whistle nor a clock.",
     "They painted the door blue, then green, and at last blue again.",
     "How many steps does it take to walk around an island that drifts?",
