@@ -4,10 +4,20 @@
 //! recording. So before querying an event, make sure that its stream is not being recorded, and hold the lock so that
 //! it stays that way.
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hip::{Event, HipError};
 
 /// The maximum number of concurrent recordings that are tracked. A fixed array, because the static outlives the
 /// library's users and must not own heap memory.
 const MAX_STREAMS: usize = 64;
+
+/// A recording lasts as long as one run takes to queue its work. One that lasts longer was not ended, or waits for its
+/// own thread.
+const LONGEST: Duration = Duration::from_secs(10);
+/// The time between two checks whether a recording has ended.
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// The streams that are being recorded; 0 marks a free slot.
 static STREAMS: Mutex<[usize; MAX_STREAMS]> = Mutex::new([0; MAX_STREAMS]);
@@ -20,6 +30,23 @@ fn streams() -> MutexGuard<'static, [usize; MAX_STREAMS]> {
 pub(crate) fn unless_recorded<T>(stream: usize, ask: impl FnOnce() -> T) -> Option<T> {
     let streams = streams();
     (!streams.contains(&stream) || stream == 0).then(ask)
+}
+
+/// Waits for an event that was recorded on a stream. If the stream is being recorded now, this waits for the end of the
+/// recording first, because the driver would refuse to wait and end the recording.
+pub(crate) fn synchronize(event: &Event, stream: usize) -> Result<(), HipError> {
+    let start = Instant::now();
+    loop {
+        let is_late = start.elapsed() > LONGEST;
+        if is_late || unless_recorded(stream, || ()).is_some() {
+            match event.synchronize() {
+                // The recording began after the check.
+                Err(error) if error.is_capture() && !is_late => {}
+                done => return done,
+            }
+        }
+        thread::sleep(PAUSE);
+    }
 }
 
 /// Starts recording a stream.

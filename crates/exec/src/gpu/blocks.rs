@@ -77,7 +77,7 @@ impl Blocks {
     /// Waits for all queued work. Does not wait for the whole device, which would break captures of others.
     pub fn wait(&self) {
         for block in &*self.idle.lock().unwrap_or_else(PoisonError::into_inner) {
-            if let Err(error) = block.free.synchronize() {
+            if let Err(error) = recorded::synchronize(&block.free, block.stream) {
                 tracing::debug!(target: "amdgpu_ep::lifetime", %error, "work was not waited for");
             }
         }

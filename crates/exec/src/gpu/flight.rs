@@ -1,13 +1,13 @@
 //! Outcomes of asynchronous runs.
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hip::Event;
+use hip::{Event, RawStream};
 
 use super::Shared;
 use super::run::is_reached;
-use crate::ExecError;
 use crate::ffi::pinned::FaultWords;
 use crate::ledger::Pending;
+use crate::{ExecError, recorded};
 
 /// The nodes that own the fault words of a plan.
 pub(super) type FaultNodes = Arc<[String]>;
@@ -27,8 +27,8 @@ pub(super) struct Flight {
 
 #[derive(Default)]
 struct State {
-    /// Completes when the last run is done, or later.
-    ended: Option<Arc<Event>>,
+    /// Completes when the last run is done, or later; and the stream of that run.
+    ended: Option<(Arc<Event>, usize)>,
     /// Why waiting for the end failed.
     failure: Option<ExecError>,
 }
@@ -50,9 +50,9 @@ impl Flight {
         self.is_reached
     }
 
-    /// Sets the event that marks the end of a queued run.
-    pub fn ends(&self, event: Arc<Event>) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).ended = Some(event);
+    /// Sets the event that marks the end of a run queued on a stream.
+    pub fn ends(&self, event: Arc<Event>, stream: RawStream<'_>) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).ended = Some((event, stream.as_ptr().addr()));
     }
 
     /// The fault that the words report. Each fault is reported once.
@@ -73,7 +73,7 @@ impl Pending for Flight {
 
     fn wait(&self) {
         let ended = self.state.lock().unwrap_or_else(PoisonError::into_inner).ended.clone();
-        if let Some(Err(error)) = ended.map(|ended| ended.synchronize()) {
+        if let Some(Err(error)) = ended.map(|(event, stream)| recorded::synchronize(&event, stream)) {
             let place = || match self.nodes.first() {
                 Some(node) => format!("the end of a run with {node}"),
                 None => "the end of a run".to_owned(),

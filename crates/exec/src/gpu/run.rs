@@ -72,7 +72,7 @@ fn queue(plan: &Arc<GpuPlan>, run: &GuaranteedRun<'_>, stream: RawStream<'_>) ->
         let is_marked = *done.as_ref().unwrap_or(&false);
         done.and(blocks.give_back(block, stream, is_marked))?;
         // Set the end after the event is recorded: a thread that waits for the flight's last run must not see it idle.
-        flight.ends(end);
+        flight.ends(end, stream);
         Ok(())
     });
     plan.give_back(arguments);

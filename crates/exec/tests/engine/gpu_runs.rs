@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use exec::gpu::{GpuDevice, GpuSettings, ReplayMode};
 use exec::{Capture, CompiledPartition, ExecError, Input, Ledger, Order, Run, RunBy, Serial};
@@ -60,6 +61,31 @@ fn work_runs_in_stream_order_and_faults_are_reported_for_their_run() {
     let direct = memories[1].run(&lookup, Order::Now).unwrap_err();
     assert_eq!(direct.to_string(), "Gather \"node\": an index is out of range");
     memories[0].run(&lookup, Order::Now).unwrap();
+}
+
+#[test]
+fn waiting_for_a_run_does_not_disturb_a_recording_of_its_stream() {
+    let gpu = gpu();
+    let (lookup, ledger) = (Lookup::new(&gpu, 9), Arc::<Ledger>::default());
+    let stream = gpu.device().stream().unwrap();
+    let (mut queued, mut recorded) = (Memory::new(&[1, 2, 3]), Memory::new(&[4, 5, 6]));
+    queued.run(&lookup, Order::Stream { device: gpu.device(), stream: stream.raw(), ledger: &ledger }).unwrap();
+    stream.synchronize().unwrap();
+    // SAFETY: the stream outlives the recording.
+    let capture = unsafe { Capture::begin(gpu.device(), stream.raw()) }.unwrap();
+    let waiter = thread::spawn({
+        let ledger = ledger.clone();
+        move || ledger.wait()
+    });
+    // Long enough for the thread to wait. If it does not, the test passes for another reason.
+    thread::sleep(Duration::from_millis(50));
+    recorded.run(&lookup, Order::Record(&capture)).unwrap();
+    let captured = capture.end().unwrap();
+    waiter.join().unwrap();
+    assert_eq!(ledger.take_failure(|_| true), None);
+    queued.check(&lookup);
+    captured.replay(&stream).unwrap();
+    recorded.check(&lookup);
 }
 
 #[test]
