@@ -84,6 +84,21 @@ def nested():
                     [value("y", FLOAT, [4])])
 
 
+def ragged(count=3):
+    """A Loop whose output has one element less in each iteration."""
+    inner = body(
+        "step",
+        [node("Slice", ["state", "one", "end", "zero"], ["next"]), node("Neg", ["next"], ["row"]),
+         node("Identity", ["going"], ["again"])],
+        [value("i", INT, []), value("going", BOOL, []), value("state", FLOAT, ["n"])],
+        [value("again", BOOL, []), value("next", FLOAT, ["n"]), value("row", FLOAT, ["m"])],
+        [constant("one", np.array([1])), constant("end", np.array([99])), constant("zero", np.array([0]))],
+    )
+    nodes = [node("Exp", ["x"], ["start"]), node("Loop", ["count", "", "start"], ["last", "rows"], "repeat", body=inner)]
+    return model_of(nodes, [value("x", FLOAT, ["n"])], [value("last", FLOAT, ["k"]), value("rows", FLOAT, ["s", "m"])],
+                    [constant("count", np.array(count))])
+
+
 def random(*shape, seed=1):
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
@@ -152,3 +167,43 @@ def test_bodies_with_other_nodes_stay_with_the_cpu_provider(tmp_path):
 def test_an_option_keeps_nodes_with_bodies_on_the_cpu_provider(tmp_path):
     placed = check(branches(), [{"x": random(2, 4)}], tmp_path, [], cpu_control_flow=1)
     assert not placed["choice"][0]
+
+
+def test_a_loop_whose_output_changes_its_shape_is_an_error():
+    model, feed = ragged(), {"x": random(6)}
+    cpu = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    with registered() as found:
+        session = ort.InferenceSession(model, sess_options=options_for(found[:1]), enable_fallback=0)
+        with pytest.raises(Exception, match="(?i)shape"):
+            cpu.run(None, feed)
+        with pytest.raises(Exception, match="(?i)shape"):
+            session.run(None, feed)
+        del session
+
+
+def test_loops_with_empty_outputs(tmp_path):
+    check(ragged(1), [{"x": random(1)}, {"x": random(4)}], tmp_path, ["repeat"])
+
+
+def test_branches_that_return_strings_stay_with_the_cpu_provider(tmp_path):
+    def branch(name, op, word):
+        strings = helper.make_tensor("word", TensorProto.STRING, [1], [word])
+        nodes = [node(op, ["x"], [f"{name}_y"]), node("Constant", [], [f"{name}_word"], value=strings)]
+        return body(name, nodes, [], [value(f"{name}_y", FLOAT, [4]), value(f"{name}_word", TensorProto.STRING, [1])])
+
+    choice = node("If", ["flag"], ["y", "label"], "choice", then_branch=branch("yes", "Relu", b"cat"),
+                  else_branch=branch("no", "Exp", b"dog"))
+    model = model_of([choice], [value("flag", BOOL, []), value("x", FLOAT, [4])],
+                     [value("y", FLOAT, [4]), value("label", TensorProto.STRING, [1])])
+    cpu = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    with registered() as found:
+        session = ort.InferenceSession(model, sess_options=options_for(found[:1]), enable_fallback=0)
+        for flag in (True, False):
+            feed = {"flag": np.array(flag), "x": random(4)}
+            for ours, wanted in zip(session.run(None, feed), cpu.run(None, feed), strict=True):
+                assert ours.dtype == wanted.dtype
+                if wanted.dtype == object:
+                    assert ours.tolist() == wanted.tolist()
+                else:
+                    np.testing.assert_allclose(ours, wanted, rtol=1e-6)
+        del session

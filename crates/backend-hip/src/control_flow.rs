@@ -4,8 +4,8 @@
 //! claimed too, for ONNX Runtime's kernel: values that go into a body, from one iteration to the next, and out of it stay
 //! in device memory. Otherwise the node stays with the CPU provider, where those of its nodes run that we declined.
 use graph::Declined;
-use ort_ep::view::Node;
-use ort_ep::{Claims, Result};
+use ort_ep::view::{Node, ValueType};
+use ort_ep::{Claims, ElementType, Result};
 
 use crate::claim::Placement;
 
@@ -48,6 +48,12 @@ fn answer(node: Node<'_>, name: &str) -> Result<Answer> {
     }
     if elsewhere > 0 {
         return Ok(Answer::Declines(Declined::new(format!("nodes of its bodies are not on the device: {elsewhere}"))));
+    }
+    // ONNX Runtime compares only the first value with the types of a kernel.
+    for value in node.inputs()?.into_iter().chain(node.outputs()?).flatten() {
+        if !matches!(value.value_type()?, ValueType::Tensor(tensor) if tensor.element != ElementType::String) {
+            return Ok(Answer::Declines(Declined::new("one of its values is not a tensor of numbers")));
+        }
     }
     for axes in AXES {
         if op_type == "Scan" && node.ints(axes)?.is_some_and(|axes| axes.iter().any(|&axis| axis != 0)) {

@@ -108,29 +108,45 @@ unsafe extern "system" fn concat_output(
         if count == 0 {
             return Ok(());
         }
-        if values.is_null() || output.is_null() {
+        if values.is_null() {
             return Err(Error::invalid_argument("ConcatOutput got no tensors"));
         }
         let runtime = this.border.runtime;
         // SAFETY: the array holds `count` entries.
         let values = unsafe { slice::from_raw_parts(values, count) };
-        let mut offset = 0;
-        for &value in values {
-            // SAFETY: the values are alive for the call.
-            let src = unsafe { Tensor::from_raw(runtime, value) };
-            let size = src.size_bytes()?;
-            if size > bytes - offset {
-                return Err(Error::invalid_argument(format!("{count} outputs of a Loop exceed {bytes} bytes")));
+        // SAFETY: the values are alive for the call.
+        let values: Vec<_> = values.iter().map(|&value| unsafe { Tensor::from_raw(runtime, value) }).collect();
+        // ONNX Runtime takes the shape of the output from the first iteration, and leaves this check to the helper.
+        let (shape, size) = (values[0].shape()?, values[0].size_bytes()?);
+        for value in &values {
+            let found = value.shape()?;
+            if found != shape {
+                return Err(Error::invalid_argument(format!(
+                    "an output of a Loop has shape {shape:?} in one iteration and {found:?} in another"
+                )));
             }
-            // SAFETY: the output has `bytes` bytes, of which `size` are left.
-            let place = unsafe { Place::new(runtime, src, output.cast::<u8>().add(offset).cast(), size)? };
-            // SAFETY: the value describes this part of the output, which nothing else uses now.
-            let dst = unsafe { TensorMut::from_raw(runtime, place.raw) };
-            // Without a stream the copy waits for the bodies, which may have used another one.
-            this.transfer.copy(&mut [TensorCopy { src, dst, stream: None }])?;
-            offset += size;
         }
-        Ok(())
+        if size.checked_mul(count) != Some(bytes) {
+            return Err(Error::invalid_argument(format!("{count} outputs of {size} bytes do not fill {bytes} bytes")));
+        }
+        if bytes == 0 {
+            return Ok(());
+        }
+        if output.is_null() {
+            return Err(Error::invalid_argument("ConcatOutput got no output"));
+        }
+        let mut places = Vec::with_capacity(count);
+        for (at, &src) in values.iter().enumerate() {
+            // SAFETY: the output has `bytes` bytes, which are `count` parts of `size` bytes.
+            places.push(unsafe { Place::new(runtime, src, output.cast::<u8>().add(at * size).cast(), size)? });
+        }
+        // Without a stream the copies wait for the bodies, which may have used another one.
+        let copies = values.iter().zip(&places).map(|(&src, place)| {
+            // SAFETY: `places` outlives the copies; each value describes a part of the output that nothing else uses now.
+            let dst = unsafe { TensorMut::from_raw(runtime, place.raw) };
+            TensorCopy { src, dst, stream: None }
+        });
+        this.transfer.copy(&mut copies.collect::<Vec<_>>())
     })
 }
 
