@@ -119,8 +119,11 @@ fn cells_of_regions_are_means_of_points() {
 
 #[test]
 fn an_image_that_does_not_exist_is_an_error() {
-    let regions = tensor(DType::F32, &[1, 4], &[0.0, 0.0, 4.0, 4.0]);
-    let inputs = vec![images(DType::F32).tensor(DType::F32), regions, tensor(DType::I64, &[1], &[2.0])];
-    let case = roi_align(DType::F32, 16, inputs).attribute("sampling_ratio", Attribute::Int(1));
-    assert!(case.run().is_err());
+    // The last one is 0 in its lower 32 bits.
+    for number in [2.0, -1.0, 2f64.powi(32)] {
+        let regions = tensor(DType::F32, &[1, 4], &[0.0, 0.0, 4.0, 4.0]);
+        let inputs = vec![images(DType::F32).tensor(DType::F32), regions, tensor(DType::I64, &[1], &[number])];
+        let case = roi_align(DType::F32, 16, inputs).attribute("sampling_ratio", Attribute::Int(1));
+        assert!(case.run().is_err(), "image {number}");
+    }
 }

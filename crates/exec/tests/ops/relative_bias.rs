@@ -47,6 +47,20 @@ fn distances_fall_into_buckets() {
 }
 
 #[test]
+fn lengths_that_no_memory_holds_are_errors() {
+    for length in [2f64.powi(40), 2f64.powi(62), -1.0] {
+        let number = || tensor(DType::I64, &[1], &[length]);
+        let inputs = vec![Array::random(DType::F32, &[8, 2], 1).tensor(DType::F32), number(), number()];
+        let mut case =
+            Case::new("RelativePositionBias", 1, inputs, &[DType::F32]).attribute("max_distance", Attribute::Int(20));
+        case.domain = "com.microsoft";
+        case.constants = vec![1, 2];
+        let error = case.run().unwrap_err();
+        assert!(error.contains("expected one length up to"), "{error}");
+    }
+}
+
+#[test]
 fn gates_scale_the_bias_of_positions() {
     let (batch, length, heads, size, gates) = (2, 3, 2, 4, 6);
     for dtype in [DType::F32, DType::F16] {

@@ -64,6 +64,10 @@ fn parse(node: &NodeInfo<'_>, name: &'static str, over: Over) -> Result<Box<dyn 
 }
 
 pub(super) fn parse_average_pool(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    // ONNX Runtime divides by the whole window there, and ONNX by what is not behind the padding.
+    if node.attributes.flag("ceil_mode")? && node.attributes.flag("count_include_pad")? {
+        return Err(Declined::new("ceil_mode with count_include_pad has another divisor than in ONNX"));
+    }
     let pool = average_pool("QLinearAveragePool", node, byte)?;
     parse(node, "QLinearAveragePool", Over::Windows(pool))
 }

@@ -26,6 +26,15 @@ struct Regions<'a> {
     outside: f32,
 }
 
+/// Whether a number, in its own type, is at least 0 and below `end`.
+fn within(expr: &mut Expr, number: Ref, end: usize) -> Ref {
+    let dtype = expr.dtype(number);
+    let [least, end] = [0, end as i64].map(|bound| expr.constant(Scalar::Int(bound), dtype));
+    let [above, below] =
+        [(Binary::Ge, least), (Binary::Lt, end)].map(|(compare, bound)| expr.binary(compare, number, bound));
+    expr.binary(Binary::And, above, below)
+}
+
 impl Regions<'_> {
     /// The values `[regions, rows, columns, channels]` at all points.
     fn sample(&self, cx: &mut Lower<'_>) -> Result<Val, LowerError> {
@@ -51,6 +60,7 @@ impl Regions<'_> {
         for (at, &[lower, right]) in taps.iter().enumerate() {
             let places = cx.map_to(&[&y, &x, &number], index, &to[..3], |expr, operands| {
                 let int = |expr: &mut Expr, value: usize| expr.constant(Scalar::Int(value as i64), index);
+                let exists = within(expr, operands[2], batch);
                 let number = expr.cast(operands[2], index);
                 let (height, width) = (int(expr, height), int(expr, width));
                 let y = self.neighbour(expr, operands[0], lower, index);
@@ -58,7 +68,10 @@ impl Regions<'_> {
                 let first = expr.binary(Binary::Mul, number, height);
                 let row = expr.binary(Binary::Add, first, y);
                 let row = expr.binary(Binary::Mul, row, width);
-                expr.binary(Binary::Add, row, x)
+                let place = expr.binary(Binary::Add, row, x);
+                // The gather reports the place behind the last pixel as an error.
+                let none = int(expr, pixels);
+                expr.select(exists, place, none)
             })?;
             let read = cx.gather(&flat, &places, 0)?;
             let (y, x) = (y.unsqueezed(3), x.unsqueezed(3));

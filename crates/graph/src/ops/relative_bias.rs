@@ -7,6 +7,9 @@ use crate::ops::{Entry, NodeInfo, Op};
 use crate::prim::ReduceKind;
 use crate::{DType, Declined, LowerError, Scalar, Shape, Val};
 
+/// Longer sequences would need a result of more than 2^40 elements for each head.
+const MAX_LENGTH: usize = 1 << 20;
+
 /// `RelativePositionBias`: inputs the table, and the lengths of queries and keys.
 #[derive(Debug)]
 struct RelativeBias {
@@ -49,8 +52,10 @@ impl Op for RelativeBias {
             let shape = table.shape();
             return Err(cx.invalid(format!("a table {shape:?} for lengths {queries:?} and {keys:?}")));
         };
-        let length = usize::try_from(*queries).ok().filter(|_| queries == keys);
-        let length = length.ok_or_else(|| cx.invalid(format!("query_length {queries}, but key_length {keys}")))?;
+        let length = usize::try_from(*queries).ok().filter(|&length| queries == keys && length <= MAX_LENGTH);
+        let length = length.ok_or_else(|| {
+            cx.invalid(format!("query_length {queries} and key_length {keys}, expected one length up to {MAX_LENGTH}"))
+        })?;
         if buckets < 4 || self.max_distance <= buckets as i64 / 2 {
             let distance = self.max_distance;
             return Err(cx.invalid(format!("{buckets} buckets for a max_distance of {distance}")));
