@@ -41,6 +41,7 @@ def test_requests_that_compete_for_blocks_get_their_answers(start, folder, tmp_p
     with ThreadPoolExecutor(6) as pool:
         together = list(pool.map(lambda pair: answer(paged, pair[0], **pair[1])[0], zip(STORIES, fields)))
     assert together == alone
+    assert paged.metric("preempted_total") > 0
     assert paged.slots() == ["idle"] * 6
 
 

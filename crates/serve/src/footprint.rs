@@ -54,10 +54,15 @@ impl Footprint {
     }
 }
 
-/// The size of the cache: keys and values of all slots.
+/// The size of the cache: keys and values of all slots, or of all blocks.
 fn cache(config: &Config, settings: &Settings) -> u64 {
     let length = settings.max_length.unwrap_or(config.search.max_length);
-    let sizes = [settings.slots, length, config.layers, config.kv_heads, config.head_size];
+    let all = settings.slots.saturating_mul(length);
+    let tokens = match (config.blocks.size, settings.cache_blocks.or(config.blocks.count)) {
+        (Some(size), Some(count)) => count.saturating_mul(size).clamp(length.min(all), all),
+        _ => all,
+    };
+    let sizes = [tokens, config.layers, config.kv_heads, config.head_size];
     sizes.iter().fold(2 * ELEMENT_BYTES, |product, &size| product.saturating_mul(size as u64))
 }
 

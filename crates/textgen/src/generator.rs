@@ -553,8 +553,8 @@ pub(crate) fn check_text(model: &Model) -> Result<()> {
     ))
 }
 
-/// The call that runs the decoder: the inputs of a [`Feed`], the cache, the states and the encoder's output; the logits,
-/// the cache and the states.
+/// The call that runs the decoder. Inputs: those of a [`SequenceFeed`], the cache, the states and the encoder's output.
+/// Outputs: the logits, the cache and the states.
 pub(crate) fn decoder_call(model: &Model) -> Result<Call> {
     let (caches, states) = (&model.layout().caches, &model.layout().states);
     let inputs = feed::input_names(model).chain(caches.iter().map(|cache| cache.past.as_str()));

@@ -385,11 +385,12 @@ impl Reader<'_> {
     fn paged(&self) -> Result<Option<PagedLayout>> {
         let names = &self.config.names;
         let Some(table) = self.optional_integers(&names.block_table)? else { return Ok(None) };
+        let unfit = |problem| self.wrong(problem, "export the model again, with use_paged_attention=true");
+        if self.input(&names.attention_mask)?.is_some() {
+            return Err(unfit(format!("it has the inputs {:?} and {:?}", names.block_table, names.attention_mask)));
+        }
         let needed = |name: &str| {
-            let missing = || {
-                let problem = format!("it has the input {:?}, but no input {name:?}", names.block_table);
-                self.wrong(problem, "export the model again, with use_paged_attention=true")
-            };
+            let missing = || unfit(format!("it has the input {:?}, but no input {name:?}", names.block_table));
             self.optional_integers(name)?.ok_or_else(missing)
         };
         let Some(block) = self.config.blocks.size else {

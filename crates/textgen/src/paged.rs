@@ -84,12 +84,13 @@ impl PagedFeed {
 
     /// Writes the inputs of a run. There must be room for all rows and tokens.
     pub fn write(&mut self, rows: &[PagedRow<'_>]) {
-        write_integers(&mut self.ids, rows.iter().flat_map(|row| row.tokens).map(|&token| i64::from(token)));
+        let none = std::iter::repeat(0);
+        // Padding needs an embedding too, so it must not be a token of an earlier run.
+        let ids = rows.iter().flat_map(|row| row.tokens).map(|&token| i64::from(token));
+        write_integers(&mut self.ids, ids.chain(none.clone()));
         if let Some(positions) = &mut self.positions {
-            write_integers(
-                positions,
-                rows.iter().flat_map(|row| (row.past..).zip(row.tokens)).map(|(at, _)| at as i64),
-            );
+            let places = rows.iter().flat_map(|row| (row.past..).zip(row.tokens)).map(|(at, _)| at as i64);
+            write_integers(positions, places.chain(none.clone()));
         }
         let ends = || {
             rows.iter().scan(0, |end, row| {
@@ -100,7 +101,6 @@ impl PagedFeed {
         let all = ends().last().unwrap_or(0);
         // Sequences without tokens begin where the last one ends.
         write_integers(&mut self.starts, std::iter::once(0).chain(ends()).chain(std::iter::repeat(all)));
-        let none = std::iter::repeat(0);
         write_integers(&mut self.lengths, rows.iter().map(|row| row.past as i64).chain(none.clone()));
         let blocks = |row: usize| {
             let table = rows.get(row).map_or(&[][..], |row| row.table);

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use testkit::llm::{TinyDecoder, VOCABULARY};
-use textgen::engine::{Engine, EngineOptions, Request};
+use textgen::engine::{Engine, EngineOptions, Event, Request};
 use textgen::{Generator, GeneratorOptions, Model, Sampling, Tokenizer};
 
 use common::served::{Served, submit};
@@ -29,6 +29,7 @@ fn main() {
             trials.push(test("tokens_are_the_best_of_plain_loops", tokens_are_the_best_of_plain_loops));
             trials.push(test("prompts_that_arrive_together_run_together", together));
             trials.push(test("beginnings_are_shared_by_blocks", shared_beginnings));
+            trials.push(test("a_prompt_does_not_wait_for_an_answer", beginnings_that_are_not_worth_a_copy));
             trials.push(test("choices_share_the_blocks_of_their_prompt", choices));
             trials.push(test("a_run_that_fails_changes_nothing_for_the_others", failures));
             trials.push(test("options_that_do_not_fit_are_errors", wrong_options));
@@ -133,6 +134,39 @@ fn together() -> anyhow::Result<()> {
         let stats = engine.stats();
         assert_eq!((stats.steps, stats.step_rows), (steps, rows), "chunk {chunk}");
     }
+    Ok(())
+}
+
+/// The second prompt shares a block with the first one, of which it holds all but two tokens when the first is done.
+fn beginnings_that_are_not_worth_a_copy() -> anyhow::Result<()> {
+    let options = EngineOptions { slots: 2, prompt_chunk: 30, ..EngineOptions::default() };
+    let engine = engine(&TinyDecoder::new(5).paged(32), options)?;
+    let ((here, is_waiting), (open, gate)) = (mpsc::channel(), mpsc::channel::<()>());
+    let hold = move |_| {
+        let _ = here.send(());
+        assert!(gate.recv().is_err());
+    };
+    let first = engine.submit(request(&[1, 2], 1), hold)?;
+    is_waiting.recv()?;
+    let (one, mut other) = (prompt(1, 40), prompt(2, 50));
+    other[..33].copy_from_slice(&one[..33]);
+    // Both sinks are called by the engine's thread, so their order is that of the answers.
+    let (ends, order) = mpsc::channel();
+    let tickets = [(one, 150), (other, 2)].map(|(prompt, count)| {
+        let ends = ends.clone();
+        let sink = move |event| {
+            if matches!(event, Event::Finished { .. }) {
+                let _ = ends.send(count);
+            }
+        };
+        engine.submit(request(&prompt, count), sink)
+    });
+    drop((open, ends));
+    assert_eq!(order.iter().collect::<Vec<_>>(), [2, 150]);
+    for ticket in tickets {
+        ticket?.detach();
+    }
+    first.detach();
     Ok(())
 }
 

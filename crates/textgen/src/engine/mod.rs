@@ -87,7 +87,8 @@ const MAX_SPECULATION: usize = 64;
 /// Options of an [`Engine`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// How many sequences run at once. Each has a row of `max_length` tokens in the cache.
+    /// How many sequences run at once. Each has a row of `max_length` tokens in the cache, unless the
+    /// cache is in blocks.
     pub slots: usize,
     /// The maximum length of a sequence, prompt included; `None` uses the model folder's value.
     pub max_length: Option<usize>,

@@ -15,7 +15,7 @@ use super::EngineOptions;
 use super::choose::Scored;
 use super::core::Core;
 use super::sequence::Sequence;
-use super::slots::SHORTEST_COPY;
+use super::slots::{SHORTEST_COPY, Slot};
 use super::worker::Turns;
 
 use blocks::{Blocks, Found};
@@ -68,6 +68,11 @@ impl Paged {
             return Err(Error::request(problem, format!("use at least {longest} blocks, or a smaller max_length")));
         }
         let count = options.blocks.or(config.blocks.count).unwrap_or(most).clamp(longest, most);
+        if !model.layout().states.is_empty() {
+            let problem =
+                "several requests cannot run at once, because the decoder has states besides its cache in blocks";
+            return Err(Error::request(problem, "generate with one Generator per request"));
+        }
         if count > MAX_BLOCKS {
             let problem = format!("{count} blocks of {size} tokens are more than {MAX_BLOCKS}");
             return Err(Error::request(problem, "use a smaller max_length, fewer slots or fewer blocks"));
@@ -95,6 +100,15 @@ impl Paged {
                 core.slots.forget(slot);
             }
         }
+    }
+
+    /// Blocks that running sequences still need for what they have to run, also those that lost theirs.
+    fn owed(&self, core: &Core) -> usize {
+        let owed = |(slot, chain): (&Slot<Sequence>, &Chain)| {
+            let tokens = slot.running.as_ref()?.tokens().len();
+            Some((tokens + 1).div_ceil(self.blocks.size()).saturating_sub(chain.blocks.len()))
+        };
+        core.slots.iter().zip(&self.chains).filter_map(owed).sum()
     }
 
     /// Gives a slot the blocks with the longest beginning of a text, and returns how many tokens they hold.
@@ -197,7 +211,8 @@ impl Paged {
             let others = &tokens(part.slot)[..part.end];
             let most = own.len() - 1;
             let same = own[..most].iter().zip(others).take_while(|(own, other)| own == other).count();
-            same / self.blocks.size() * self.blocks.size() > past
+            // Blocks that were full before this run are no reason to wait.
+            same / self.blocks.size() * self.blocks.size() > past.max(part.past)
         })
     }
 
@@ -247,10 +262,11 @@ impl Turns for Paged {
     fn has_room(&mut self, core: &mut Core, sequence: &Sequence) -> bool {
         self.settle(core);
         let tokens = sequence.tokens();
-        let Found { full, .. } = self.blocks.find(&tokens[..tokens.len() - 1]);
+        let shares = self.prefix_cache || sequence.choice > 0;
+        let full = if shares { self.blocks.find(&tokens[..tokens.len() - 1]).full } else { Vec::new() };
         // One more token than the prompt has, and shared blocks that nobody else uses.
         let needed = (tokens.len() + 1).div_ceil(self.blocks.size()) - full.len() + self.blocks.unused(&full);
-        let has_room = self.promised + needed <= self.blocks.available();
+        let has_room = self.promised + self.owed(core) + needed <= self.blocks.available();
         self.promised += if has_room { needed } else { 0 };
         has_room
     }
@@ -268,6 +284,9 @@ impl Turns for Paged {
         self.settle(core);
         self.promised = 0;
         let parts = self.parts(core);
+        if parts.is_empty() {
+            return;
+        }
         let steps = parts.iter().filter(|part| part.past + 1 == part.end).count() as u64;
         core.shared.count(|stats| {
             stats.steps += u64::from(steps > 0);
