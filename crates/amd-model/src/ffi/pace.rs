@@ -30,7 +30,7 @@ struct Job {
     argument: *mut c_void,
 }
 
-/// The timer of a thread; only its signal's handler uses it, on that thread.
+/// The timer of a thread. Once it is armed, only its signal's handler uses this, on that thread.
 struct Pace {
     timer: timer_t,
     /// The thread's processor time at its last rest.
@@ -113,16 +113,17 @@ fn pace(code: Range<u64>) {
         if libc::sigaction(libc::SIGRTMAX(), &raw const action, ptr::null_mut()) == 0
             && libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut (*pace).timer) == 0
         {
-            arm(&*pace, RUN);
+            // By value: the handler may write to the pace before this call returns.
+            arm((*pace).timer, RUN);
         }
     }
 }
 
 /// Calls the handler after this time.
-fn arm(pace: &Pace, after: timespec) {
+fn arm(timer: timer_t, after: timespec) {
     let once = libc::itimerspec { it_interval: timespec { tv_sec: 0, tv_nsec: 0 }, it_value: after };
     // SAFETY: the timer exists, and the time lives during the call.
-    unsafe { libc::timer_settime(pace.timer, 0, &raw const once, ptr::null_mut()) };
+    unsafe { libc::timer_settime(timer, 0, &raw const once, ptr::null_mut()) };
 }
 
 /// The handler: calls only functions that handlers may call, and keeps `errno`.
@@ -143,7 +144,7 @@ extern "C" fn rest(_: c_int, info: *mut siginfo_t, context: *mut c_void) {
                 libc::nanosleep(&raw const REST, ptr::null_mut());
                 (*pace).rested = used;
             }
-            arm(&*pace, if polls { RUN } else { REST });
+            arm((*pace).timer, if polls { RUN } else { REST });
         }
         *libc::__errno_location() = errno;
     }
