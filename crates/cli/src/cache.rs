@@ -66,6 +66,9 @@ struct Report {
     entries: Option<Vec<Entry>>,
 }
 
+/// What to do about files that could not be removed.
+const HELP: &str = if cfg!(windows) { "end the programs that use it" } else { "check the permissions of its folder" };
+
 /// A file that could not be removed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Left {
@@ -114,7 +117,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
         report.left = left.into_iter().map(described).collect();
     }
     for Left { file, reason } in &report.left {
-        note("warning", &format!("{file} could not be removed: {reason}\n  help: end the programs that use it"));
+        note("warning", &format!("{file} could not be removed: {reason}\n  help: {HELP}"));
     }
     let code = if report.left.is_empty() { 0 } else { NOT_REMOVED };
     Ok((code, report::written(&report, arguments.json, text)?))

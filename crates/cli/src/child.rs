@@ -190,8 +190,8 @@ fn signal_name(signal: i32) -> String {
 /// What ended a process that did not end itself: Windows then reports the exception as its exit code.
 #[cfg(windows)]
 fn crash(status: ExitStatus) -> Option<String> {
-    /// The two highest bits of a code say that it is an error.
-    const ERROR: u32 = 0b11 << 30;
+    /// What C++ exceptions of Microsoft's compiler end with.
+    const CPP_EXCEPTION: u32 = 0xe06d_7363;
 
     let code = status.code()?.cast_unsigned();
     let name = match code {
@@ -201,7 +201,8 @@ fn crash(status: ExitStatus) -> Option<String> {
         0xc000_00fd => "a stack overflow",
         0xc000_0374 => "a damaged heap",
         0xc000_0409 => "a failed check or abort",
-        _ if code & ERROR == ERROR => "an exception",
+        // The highest four bits of the system's error codes; small negative numbers are a program's own.
+        _ if code >> 28 == 0xc || code == CPP_EXCEPTION => "an exception",
         _ => return None,
     };
     Some(format!("{name} ({code:#010x})"))

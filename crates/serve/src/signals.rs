@@ -36,7 +36,8 @@ impl Signals {
 
 #[cfg(windows)]
 impl Signals {
-    /// From now on these signals do not end the process. One that arrives while nobody waits is kept for the next wait.
+    /// From now on Ctrl-C and Ctrl-Break do not end the process. After the console is closed, Windows ends it within
+    /// seconds. A signal that arrives while no task waits is kept for the next wait.
     pub fn new() -> io::Result<Signals> {
         use tokio::signal::windows;
 
