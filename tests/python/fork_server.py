@@ -6,6 +6,7 @@ ONNX Runtime is not imported here, because it starts a thread, and a forked proc
 """
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -22,6 +23,9 @@ class ForkServer:
         """Runs pytest with its output in a file, and returns its exit code; None if it is still running after `seconds`."""
         job = {"arguments": arguments, "environment": environment, "output": str(output), "seconds": seconds}
         print(json.dumps(job), file=self.process.stdin, flush=True)
+        # The alarm ends the test; this is for a server that hangs.
+        if not select.select([self.process.stdout], [], [], seconds + 60)[0]:
+            self.process.kill()
         answer = self.process.stdout.readline()
         assert answer, f"the server of forked tests ended with {self.process.wait()}"
         return None if int(answer) == -signal.SIGALRM else int(answer)
@@ -41,7 +45,9 @@ def serve():
 
 def become(job):
     """Takes over the environment, output and time limit of a job, and closes the server's pipes."""
-    # Ends the process even in native code.
+    # Ends the process even in native code, also if the program that started the server ignores the signal.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
     signal.alarm(job["seconds"])
     os.environ.clear()
     os.environ.update(job["environment"])

@@ -18,8 +18,7 @@ use crate::workspace::Workspace;
 use crate::{built, debian, junit, shard, shell, stage};
 
 /// Test files with these prefixes run once, in the virtual environment's ONNX Runtime: only that one has GenAI, and
-/// terminals, pictures, the processes of tests and the tools of
-/// `cargo xtask families` behave the same with all versions.
+/// terminals, pictures, the processes of tests and the tools of `cargo xtask families` behave the same with all versions.
 const GENAI_SUITE: [&str; 8] = [
     "test_genai",
     "test_textgen",

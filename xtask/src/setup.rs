@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
@@ -75,6 +76,9 @@ pub fn tools(workspace: &Workspace, folder: &str, requirements: &str, module: &s
 }
 
 fn environment(workspace: &Workspace, folder: PathBuf, requirements: &str, module: &str) -> Result<PathBuf> {
+    // Steps run in parallel: the second one finds the environment complete.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let host = host_python()?;
     let requirements = workspace.path("python").join(requirements);
     let wanted = fs::read_to_string(&requirements)

@@ -402,7 +402,7 @@ fn rust_tests(context: &Context<'_>) -> Result<Outcome> {
 }
 
 fn typos(context: &Context<'_>) -> Result<Outcome> {
-    let program = context.python()?.interpreter.with_file_name("typos");
+    let program = setup::interpreter(context.workspace)?.with_file_name("typos");
     shell::run(std::process::Command::new(program).current_dir(context.workspace.root()))?;
     Ok(Outcome::Passed(String::new()))
 }

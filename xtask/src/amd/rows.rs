@@ -76,6 +76,9 @@ fn operators(context: &Context<'_>, machine: &Machine, _: &str) -> Result<Outcom
     let list = shell::capture_stdout(Command::new(&test).args(["--list", "--format", "terse"]))?;
     let shard = context.due(PARTS, 0);
     let names: Vec<&str> = shard.of(list.lines().filter_map(|line| line.strip_suffix(": test")).collect());
+    if names.is_empty() {
+        bail!("{} lists no tests that are due", test.display());
+    }
     let parts = pytest::workers();
     let mut groups: Vec<Vec<&str>> = (0..parts).map(|part| Shard { part, parts }.of(names.clone())).collect();
     // A test program without names would run all tests.

@@ -54,7 +54,7 @@ fn render(needs: &ResourceTable) -> String {
          - Each stays within the register budget of its kind (`xtask/src/kernels/usage.rs`).\n\
          - Its arguments and block size are those that the launcher uses.\n\n\
          [kernels.csv](kernels.csv) has all {} rows. `cargo xtask kernels` writes it and this page; `cargo xtask test` compiles \
-         a ninth of the\nkernels in each run, `--all` every one. The sources are in `crates/kernels/hip`.\n\n\
+         a part of the\nkernels in each run, `--all` every one. The sources are in `crates/kernels/hip`.\n\n\
          ## By target\n\n\
          *Steps that fill a SIMD* are those whose resource usage allows as many waves as a SIMD can hold; *fewest waves* is the \
          worst case.\nKernels with few waves keep rows, windows or sums in registers, so that each wave has more bytes in \

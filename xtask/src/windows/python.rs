@@ -36,7 +36,7 @@ const PACKAGES: [&str; 11] = [
 /// none.
 const ON_WINDOWS: [&str; 2] = ["colorama==0.4.6", "numpy==1.26.4"];
 
-/// What this interpreter is called in the names of packages.
+/// The tag of this interpreter in the file names of wheels.
 const PLATFORM: [&str; 6] = ["--platform", "win_amd64", "--python-version", "3.12", "--implementation", "cp"];
 
 /// Unpacks the archive inside the source distribution, so that nothing of the distribution runs here.
